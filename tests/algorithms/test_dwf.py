@@ -298,7 +298,7 @@ def test_only_the_sites_of_the_round_are_asked():
         ({"local_steps": 0}, "local_steps must be >= 1, got 0"),
         ({"window": 1}, "window must be >= 2, got 1"),
         ({"weights": "heavy"}, "weights must be one of counts, equal, rows, got 'heavy'"),
-        ({"k": 0}, "Dwf: k must be a whole number >= 1, got 0"),
+        ({"k": 0}, "DWF: k must be a whole number >= 1, got 0"),
         ({"k": 2.5}, "got 2.5"),
         ({"init": "best"}, "init must be one of adaptive, k-fed, random or centres, got 'best'"),
         ({"init": np.zeros(3)}, r"init as centres must be an array \(k, d\)"),
@@ -314,5 +314,5 @@ def test_bad_settings(settings, message):
 
 
 def test_no_k_at_all():
-    with pytest.raises(InputError, match=r"Dwf: say how many clusters, e\.g\. Dwf\(k=3\)"):
+    with pytest.raises(InputError, match=r"DWF: say how many clusters, e\.g\. DWF\(k=3\)"):
         run(DWF(), Simulation.from_rows(TWO))

@@ -49,7 +49,7 @@ from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.study_store import APPROVED, StudyFolder
-from unpooled.storage.atomic_files import locked
+from unpooled.storage.file_locks import locked
 
 ODD = "<img src=x onerror=alert(1)>\"'</title><script>alert(2)</script>&amp;"
 COPY = 'version = 2\n[protect]\nmode = "summary"\nperson = "patient"\n'

@@ -101,8 +101,8 @@ def test_what_serves_says_in_one_line_that_it_needs_linux(command, subject, monk
     done = CliRunner().invoke(app, command.split())
     assert done.exit_code == 1, done.output
     assert done.stderr == (
-        f"unpooled: unpooled {subject} needs Linux, and this is darwin; files (unpooled fit), "
-        "unpooled.cluster and the estimators run here\n"
+        f"unpooled: unpooled {subject} needs Linux, and this is darwin. Files (unpooled fit), "
+        "unpooled.cluster and the estimators run here.\n"
     )
     assert not list(tmp_path.iterdir())
 

@@ -50,7 +50,7 @@ def deep(members):
 
 
 def below(member):
-    return isinstance(member, Relay) and hasattr(member._downstream, "_carrier")
+    return isinstance(member, Relay) and hasattr(member._downstream, "_transport")
 
 
 class Verbs:

@@ -17,7 +17,7 @@ from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.site.study_store import StudyFolder
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 PAGE = Path(__file__).parents[2] / "docs" / "relays.md"
 REGIONS = {"north": ("hospital-a", "hospital-b"), "south": ("hospital-c", "hospital-d")}

@@ -14,7 +14,7 @@ from unpooled.app.cli import app
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare.console import submitted_job
 from unpooled.site.study_store import StudyFolder
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 OPTIONS = ("-k", "3", "--restarts", "2", "--seed", "4")
 

@@ -15,7 +15,7 @@ import pytest
 from machines.network import tree, until
 from machines.test_processes import free
 from machines.test_runs import EVERY, LONG, assert_same
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 KILLS, RUNS = 200, 40
 PAUSE = 2.0  # seconds between two strikes on average

@@ -28,7 +28,7 @@ from unpooled.protocol import codec
 from unpooled.site.log import Log, LogInUse
 from unpooled.site.log_handover import request_handover
 from unpooled.site.session import ANSWERING, SiteSession, SiteSettings
-from unpooled.storage.atomic_files import is_locked, lock_owner
+from unpooled.storage.file_locks import is_locked, lock_owner
 
 ENGINES = (
     (signal.SIGKILL, True),

@@ -34,7 +34,7 @@ from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.log import entries, verify
 from unpooled.site.session import PendingDecision, SiteSession, SiteSettings
 from unpooled.site.study_store import APPROVED, StudyFolder
-from unpooled.storage.atomic_files import locked
+from unpooled.storage.file_locks import locked
 
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 

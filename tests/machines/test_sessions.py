@@ -25,7 +25,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.run_loop import run_from_checkpoint
 from unpooled.site.session import RunTerms, SiteSession, SiteSettings
 from unpooled.site.table_store import SummaryFolder
-from unpooled.storage.atomic_files import is_locked, locked
+from unpooled.storage.file_locks import is_locked, locked
 
 
 @pytest.fixture

@@ -208,12 +208,12 @@ import signal
 import sys
 import numpy as np
 from pathlib import Path
-from unpooled import Dwf, Simulation, run
+from unpooled import DWF, Simulation, run
 from unpooled.protocol import codec
 
 rng = np.random.default_rng(7)
 rows = {f"s{i}": rng.normal(size=(40, 3)) + rng.integers(4, size=(40, 1)) for i in range(5)}
-algorithm = Dwf(k=4, learning_rate=0.05, momentum=0.8, local_steps=2, tol=0.0, max_rounds=400, window=10_000,
+algorithm = DWF(k=4, learning_rate=0.05, momentum=0.8, local_steps=2, tol=0.0, max_rounds=400, window=10_000,
                 participation=3)
 told = []
 def tell(record):

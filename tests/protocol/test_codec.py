@@ -339,14 +339,14 @@ def test_a_literal_field_is_refused_as_an_array():
     head = skeleton_of(codec.encode(DWF(k=2)))
     head["root"]["fields"]["tol_kind"] = {"array": 0}
     head["arrays"].append(["<f8", [2]])
-    with pytest.raises(CodecError, match=r"Dwf\.tol_kind does not fit its type: got array of float64"):
+    with pytest.raises(CodecError, match=r"DWF\.tol_kind does not fit its type: got array of float64"):
         codec.decode(forged(head, b"\0" * 16))
 
 
 def test_a_class_may_refuse_its_values():
     head = skeleton_of(codec.encode(DWF(k=2)))
     head["root"]["fields"]["momentum"] = 1.5
-    with pytest.raises(CodecError, match=r"Dwf refuses its values: .*momentum must be in \[0, 1\), got 1.5"):
+    with pytest.raises(CodecError, match=r"DWF refuses its values: .*momentum must be in \[0, 1\), got 1.5"):
         codec.decode(forged(head))
 
 

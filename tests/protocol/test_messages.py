@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from unpooled.errors import InputError
 from unpooled.protocol.messages import Question
 from unpooled.protocol.questions.cluster_sums import Moments
-from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, effective_size, ordered_sum, zero_suppressed
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, ordered_sum
+from unpooled.protocol.suppression import effective_size, zero_suppressed
 
 pytestmark = pytest.mark.quick
 

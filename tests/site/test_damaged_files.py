@@ -20,7 +20,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_changes import renew
 from unpooled.site.table_store import SummaryFolder
-from unpooled.storage.atomic_files import account
+from unpooled.storage.account import account
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 COPY = parse("version = 2\n[protect]\nauto_approve = true")

@@ -23,7 +23,7 @@ from unpooled.site.backup import backup, restore
 from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.storage.atomic_files import locked
+from unpooled.storage.file_locks import locked
 
 RAW = parse('version = 2\n[protect]\nmode = "raw"')
 ABOUT = "unpooled-backup.json"

@@ -1,4 +1,4 @@
-"""Locks between processes name their holder; and what needs Linux says so in one sentence elsewhere."""
+"""Locks between processes name their owner; on other systems the code that needs Linux says so."""
 
 import subprocess
 import sys
@@ -7,8 +7,7 @@ import pytest
 
 from unpooled.errors import InputError
 from unpooled.site.log import Log
-from unpooled.storage.atomic_files import LockOwner, is_locked, lock_owner, locked, process_start
-from unpooled.storage.file_locks import require_linux
+from unpooled.storage.file_locks import LockOwner, is_locked, lock_owner, locked, process_start, require_linux
 
 pytestmark = pytest.mark.quick
 
@@ -17,7 +16,7 @@ def test_a_process_that_ended_does_not_live_and_has_no_start():
     done = subprocess.Popen([sys.executable, "-c", "pass"])
     done.wait()
     assert process_start(done.pid) == ""
-    assert not LockOwner(done.pid, "", "nothing").is_alive  # an unknown start is no sign of life
+    assert not LockOwner(done.pid, "", "nothing").is_alive  # an unknown start is not a sign of life
     me = LockOwner.me("a test")
     assert me.is_alive
     assert not LockOwner(me.pid, "1", "an earlier process of this number").is_alive
@@ -38,7 +37,7 @@ def test_a_lock_is_held_by_name_until_it_is_left(tmp_path):
     assert lock_owner(tmp_path) is None
 
 
-def test_a_file_that_names_nobody_is_no_holder(tmp_path):
+def test_a_file_that_names_nobody_has_no_owner(tmp_path):
     for content in ("", "[]", "{}", '{"pid": "x", "started": "", "what": ""}'):
         (tmp_path / "lock").write_text(content)
         assert LockOwner.read(tmp_path / "lock") is None
@@ -48,7 +47,7 @@ def test_a_file_that_names_nobody_is_no_holder(tmp_path):
 def test_elsewhere_a_site_says_that_it_needs_linux(tmp_path, monkeypatch):
     require_linux("a site")
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(InputError, match="the record of a site needs Linux, and this is darwin; files"):
+    with pytest.raises(InputError, match="the record of a site needs Linux, and this is darwin. Files"):
         Log(tmp_path / "log.jsonl")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []

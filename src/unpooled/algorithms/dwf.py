@@ -32,13 +32,8 @@ from unpooled.protocol.declarations import Centers, Count, Figure, Mean, Repeats
 from unpooled.protocol.limits import MAX_STEPS
 from unpooled.protocol.messages import Message, Question, SiteId, Summable
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans
-from unpooled.protocol.site_batch import (
-    ReplyBatch,
-    SiteBatch,
-    add_in_order,
-    complementary_suppression,
-    zero_suppressed,
-)
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, add_in_order
+from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
 from unpooled.typing import FloatArray
 
 Weighting = Callable[[FloatArray, FloatArray], FloatArray]
@@ -185,15 +180,15 @@ class DWF(Method, method="dwf"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.learning_rate <= 1:
-            raise InputError(f"Dwf: learning_rate must be in (0, 1], got {self.learning_rate}")
+            raise InputError(f"DWF: learning_rate must be in (0, 1], got {self.learning_rate}")
         if not 0 <= self.momentum < 1:
-            raise InputError(f"Dwf: momentum must be in [0, 1), got {self.momentum}")
+            raise InputError(f"DWF: momentum must be in [0, 1), got {self.momentum}")
         if self.local_steps < 1:
-            raise InputError(f"Dwf: local_steps must be >= 1, got {self.local_steps}")
+            raise InputError(f"DWF: local_steps must be >= 1, got {self.local_steps}")
         if self.window < 2:
-            raise InputError(f"Dwf: window must be >= 2, got {self.window}")
+            raise InputError(f"DWF: window must be >= 2, got {self.window}")
         if self.weights not in WEIGHTINGS:
-            raise InputError(f"Dwf: weights must be one of {', '.join(WEIGHTINGS)}, got {self.weights!r}")
+            raise InputError(f"DWF: weights must be one of {', '.join(WEIGHTINGS)}, got {self.weights!r}")
 
     @classmethod
     def as_published(

@@ -93,11 +93,11 @@ class FKM(Method, method="fkm"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.p < 1:
-            raise InputError(f"Fkm: p must be >= 1, got {self.p}")
+            raise InputError(f"FKM: p must be >= 1, got {self.p}")
         if self.counts not in ("before", "after"):
-            raise InputError(f"Fkm: counts must be before or after, got {self.counts!r}")
+            raise InputError(f"FKM: counts must be before or after, got {self.counts!r}")
         if self.server_seeds not in ("weighted", "unweighted"):
-            raise InputError(f"Fkm: server_seeds must be weighted or unweighted, got {self.server_seeds!r}")
+            raise InputError(f"FKM: server_seeds must be weighted or unweighted, got {self.server_seeds!r}")
 
     @classmethod
     def as_published(cls, *, k: int | None = None, p: int = 2, rounds: int = 100) -> Self:

@@ -26,7 +26,8 @@ from unpooled.protocol.algorithm import Steps, total
 from unpooled.protocol.declarations import Centers, Count, Repeats, Setting, Sum
 from unpooled.protocol.limits import MAX_EPOCHS
 from unpooled.protocol.messages import Message, Question, SiteId, Summable
-from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, zero_suppressed
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
+from unpooled.protocol.suppression import zero_suppressed
 from unpooled.typing import FloatArray, IntArray
 
 

@@ -17,7 +17,7 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSum
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
 from unpooled.site.allow_list import DESCRIBE, NOISY, PREPARE
 from unpooled.site.study import UNSTATED, Study, signable
-from unpooled.storage import atomic_files
+from unpooled.storage.account import account as account_name
 
 if TYPE_CHECKING:
     from unpooled.app.job import Job, RemoteRunOptions
@@ -73,7 +73,7 @@ def proposed(job: "Job", remote: "RemoteRunOptions") -> tuple[Study, str]:
 
 def account() -> str:
     """Who answers for a study if nobody is named: this account."""
-    return f"{atomic_files.account() or 'somebody'} at {socket.gethostname()}"
+    return f"{account_name() or 'somebody'} at {socket.gethostname()}"
 
 
 def title_of(job: "Job", federation: str) -> str:

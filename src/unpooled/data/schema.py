@@ -18,7 +18,8 @@ from unpooled.errors import InputError
 from unpooled.protocol.consistency import ReportedTotals
 from unpooled.protocol.declarations import Count, Numbers, Point, Setting, Sum, Text, Value
 from unpooled.protocol.messages import Question, Reply, SiteId, Summable
-from unpooled.protocol.site_batch import SiteBatch, column_sums, disclosed_cells, repeated, zero_suppressed
+from unpooled.protocol.site_batch import SiteBatch, column_sums, repeated
+from unpooled.protocol.suppression import disclosed_cells, zero_suppressed
 from unpooled.typing import FloatArray, IntArray
 
 

@@ -216,7 +216,7 @@ def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
 
 
 def _restarted(algorithm: Any, n: int | None) -> Any:
-    if hasattr(algorithm, "restarted"):
+    if hasattr(algorithm, "with_restarts"):
         return algorithm.with_restarts(None if n is None else int(n))
     if n is not None and n > 1:
         raise InputError(f"n_init={n}: restarts are for methods; {type(algorithm).__name__} is no Method")

@@ -306,7 +306,7 @@ class Analysis(Message):
 
     def _preparation_options(self) -> PreparationOptions:
         """The wishes; a method that cannot keep missing cells has them filled, unless the user said keep."""
-        if all(getattr(m, "keeps_holes", False) for m in self.methods):
+        if all(getattr(m, "supports_missing", False) for m in self.methods):
             return self.preparation_options
         if self.preparation_options.missing == "keep":
             self.methods[0].with_missing()

@@ -1,6 +1,6 @@
 """The coordinator's process in a run between machines, the same for every engine.
 
-An engine starts it and a process at every site (``site.process``), and carries bytes between them. It gives
+An engine starts this process and one at every site (``site.session``), and carries bytes between them. It gives
 the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
 """
 
@@ -24,7 +24,9 @@ from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.protocol.run_loop import RoundRecord, run
 from unpooled.site.identity import identity_in
-from unpooled.storage.atomic_files import account, locked, write_atomically
+from unpooled.storage.account import account
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_locks import locked
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ class RunTask(Message):
 
 @dataclass(frozen=True, eq=False)
 class ForwardTask(Message):
-    """The task of a run whose questions come from a relay: a federation above asks (runtimes/region)."""
+    """The task of a run whose questions come from a relay: a federation above asks (federation/relay)."""
 
     run: str  # its name, above and here
     sites: tuple[SiteId, ...]
@@ -59,7 +61,7 @@ class ForwardTask(Message):
 AnyTask = RunTask | ForwardTask
 
 
-# ---------------------------------------------------------------- the coordinator's end
+# ---------------------------------------------------------------- the coordinator's side
 
 WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
 
@@ -80,7 +82,7 @@ class ProgressFile:
         self._running()
 
     def record_waiting(self, waiting: Mapping[SiteId, float]) -> None:
-        """Note the sites that have not approved the study, and since when the run waits for each."""
+        """Record the sites that have not approved the study, and since when the run waits for each."""
         self._waiting = dict(waiting)
         self._running()
 
@@ -88,7 +90,7 @@ class ProgressFile:
         self.write(RUNNING, waiting=self._waiting, **self._record)
 
     def failed(self, error: UnpooledError, retry: bool = False) -> None:
-        """``retry``: to repeat the run may help, since some site was not reached."""
+        """Record a failure; ``retry``: repeating the run may help, because some site was not reached."""
         table = error.table if isinstance(error, SchemaMismatchError) else ()
         self.write(FAILED, kind=type(error).__name__, text=str(error), table=table, retry=retry)
 
@@ -100,32 +102,32 @@ class ProgressFile:
 
 
 def append_log_heads(path: Path, new: list[tuple[SiteId, str]]) -> None:
-    """Append heads of sites' logs that came: evidence, over all exchanges and runs.
+    """Append the new heads of sites' logs: they are evidence, over all exchanges and runs.
 
-    The last head alone would not do: a site could cut its log, go on from there, and fit the next head.
+    The last head alone is not enough: a site could truncate its log, continue, and report a matching head.
     """
     _append(path, "".join(json.dumps({"site": site, "head": head}) + "\n" for site, head in new))
 
 
 def last_log_heads(path: Path) -> dict[SiteId, str]:
-    """The last head of every site's log that came, in any run; none of a site that was readmitted since."""
+    """Return the last head received of every site's log, in any run; none of a site readmitted since."""
     if not path.exists():
         return {}
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    last = {str(kept["site"]): str(kept["head"]) for kept in lines}
+    last = {str(line["site"]): str(line["head"]) for line in lines}
     return {site: head for site, head in last.items() if head}
 
 
 def readmit(path: Path, site: SiteId, reason: str) -> int:
-    """Record that a site's log begins anew: its heads so far stay, and are not asked for any more.
+    """Record that a site's log begins anew: its earlier heads stay on record and are not required any more.
 
     Returns the number of lines of the old log, as far as the coordinator knows it.
     """
     head = last_log_heads(path).get(site, "")
     if not head:
-        raise InputError(f"{path}: no head of {site} is kept, so nothing keeps it out")
+        raise InputError(f"{path} has no log head of {site}: the site needs no readmission")
     if not reason.strip():
-        raise InputError("a readmission needs a reason: it is evidence")
+        raise InputError("a readmission needs a reason, because it is evidence. Give it with --reason.")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     line = {"site": site, "head": "", "readmitted": now, "by": account(), "reason": reason.strip()}
     _append(path, json.dumps(line) + "\n")
@@ -140,7 +142,10 @@ def _append(path: Path, lines: str) -> None:
 
 
 def coordinate(task: RunTask, transport: Transport, folder: Path) -> bool:
-    """Run a task, from its checkpoint if there is one; write progress and results into the folder."""
+    """Run a task, from its checkpoint if there is one; write progress and results into the folder.
+
+    Returns False if the run failed; the progress file then names the reason.
+    """
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
     with locked(folder, what="the coordinator's process of a run"):
         progress = ProgressFile(folder)
@@ -148,7 +153,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path) -> bool:
         home = folder.parent.parent  # the federation's folder, shared by all its runs
         log_heads = home / "log_heads.jsonl"
         try:
-            posting = RemoteFederation(
+            federation = RemoteFederation(
                 transport,
                 secure=secure,
                 exact_sums=task.exact_sums,
@@ -168,7 +173,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path) -> bool:
         try:
             done = run(
                 task.algorithm,
-                posting,
+                federation,
                 seed=task.seed,
                 quorum=task.quorum,
                 checkpoint=folder / "checkpoint",

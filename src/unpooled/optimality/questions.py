@@ -30,7 +30,8 @@ from unpooled.protocol.declarations import (
 )
 from unpooled.protocol.limits import MAX_NODES
 from unpooled.protocol.messages import Question, Reply, Summable
-from unpooled.protocol.site_batch import SiteBatch, complementary_suppression, zero_suppressed
+from unpooled.protocol.site_batch import SiteBatch
+from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
 from unpooled.typing import BoolArray, FloatArray
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from unpooled.errors import ReplyError, TooFewAnswersError
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, Asks, Steps, T, Transform, Verb
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import declared
 from unpooled.protocol.messages import Message, Question, R, Refusal, Reply, SiteId
 from unpooled.protocol.partial_sum import PartialSum, partial_sum
@@ -66,7 +67,7 @@ class Response(Message):
 
 def countersignable(site: SiteId, head: str) -> bytes:
     """The bytes that a coordinator signs to confirm that it received this head from this site."""
-    return f"unpooled log head\n{site}\n{head}".encode()
+    return Label.LOG_HEAD + f"{site}\n{head}".encode()
 
 
 def site_seed(request_id: RequestId, part: int, site: SiteId) -> int:

@@ -17,8 +17,9 @@ import numpy as np
 from unpooled.errors import InputError, ReplyError
 from unpooled.protocol import codec, declarations
 from unpooled.protocol.declarations import Declaration, Figure, Length, Repeats, Scalar
-from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, zero_suppressed
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.site_id import SiteId as SiteId
+from unpooled.protocol.suppression import zero_suppressed
 
 
 class Message:

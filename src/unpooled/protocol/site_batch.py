@@ -12,51 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
+from unpooled.protocol.suppression import complementary_suppression, effective_size
 from unpooled.typing import BoolArray, FloatArray, Rows
-
-
-def complementary_suppression(
-    disclosed: BoolArray, mass: FloatArray, squares: FloatArray, min_size: float
-) -> BoolArray:
-    """Hide the smallest shown cell repeatedly until the hidden rows are none or at least ``min_size``.
-
-    >>> sizes = np.array([1.0, 7.0, 9.0])
-    >>> complementary_suppression(sizes >= 5, sizes, sizes, 5.0)
-    array([False, False,  True])
-    """
-    if min_size <= 1:
-        return disclosed
-    disclosed = disclosed.copy()
-    size = effective_size(mass, squares)
-    while True:
-        suppressed_mass = np.where(disclosed, 0.0, mass).sum(axis=-1)
-        suppressed = effective_size(suppressed_mass, np.where(disclosed, 0.0, squares).sum(axis=-1))
-        candidates = np.where(disclosed & (mass > 0), size, np.inf)
-        open_sets = (suppressed_mass > 0) & (suppressed < min_size) & np.isfinite(candidates).any(axis=-1)
-        if not open_sets.any():
-            return disclosed
-        smallest = np.arange(mass.shape[-1]) == candidates.argmin(axis=-1)[..., None]
-        disclosed &= ~(open_sets[..., None] & smallest)
-
-
-def zero_suppressed(disclosed: BoolArray, values: FloatArray) -> FloatArray:
-    """The values of shown cells, zeros elsewhere; multiplying by the mask would keep a hidden value's sign.
-
-    >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
-    array([[-1.],
-           [ 0.]])
-    """
-    return np.where(disclosed.reshape(disclosed.shape + (1,) * (values.ndim - disclosed.ndim)), values, 0.0)
-
-
-def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
-    """Kish's effective number of rows, 0 where there is no weight.
-
-    >>> effective_size(np.array([4.0, 1001.0, 0.0]), np.array([4.0, 1000001.0, 0.0])).round(3)
-    array([4.   , 1.002, 0.   ])
-    """
-    return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0)
-
 
 _SHORT = 64  # columns of a row over which numpy's own repetition costs more than the work
 
@@ -207,17 +164,6 @@ def ordered_sum(blocks: Iterable[list[A] | ReplyBatch[A]]) -> A:
 def add_in_order(total: FloatArray, column: FloatArray) -> None:
     """Add every site's part of column (S, ...) to total (...), in place and in order."""
     kernels.fold(total.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))
-
-
-def disclosed_cells(batch: SiteBatch, mass: FloatArray, squares: FloatArray | None = None) -> BoolArray:
-    """(m,) mask of the cells that may be shown, of those that divide one site's rows.
-
-    ``squares``: of the weights in each cell; None where rows have no weights, and so ``mass`` counts them.
-    """
-    if not len(mass):
-        return np.zeros(0, dtype=np.bool_)
-    disclosed: BoolArray = batch.disclosed(mass[None], (mass if squares is None else squares)[None])[0]
-    return disclosed
 
 
 class SiteMemories(Sequence[dict[str, Any]]):

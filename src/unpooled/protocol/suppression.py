@@ -1,21 +1,135 @@
-"""The sites behind every cell of a sum, and the sum without the cells that too few sites have rows of.
+"""Statistical disclosure control: the cells of a reply that a site, or a relay, leaves out.
 
-A cluster that one site alone has rows of would be that site's own numbers in the sum of its region. So a cell
-with fewer sites than the rule asks for is left out, its count and the sums that belong to it alike. Where
-cells divide the rows, their total is known from elsewhere, and what is left out follows from it: then cells
-are left out until those that are missing have enough sites together.
+Minimum size
+    A site leaves out a cell of fewer rows than its minimum. The other cells and the site's total would reveal
+    it by subtraction. So the site leaves out further cells (``complementary_suppression``), or rows of a large
+    cell (``rows_to_suppress``), until the suppressed rows are none or at least the minimum.
+Contributor threshold
+    A cell to which one site alone contributes would disclose that site's numbers in the sum of its relay. A
+    relay leaves out a cell with fewer than ``min_contributors`` contributing sites, and cells that would
+    reveal it (``ContributorCounts``).
+
+For example, with a minimum of 5 and cells of 1, 7 and 9 rows, a site discloses only the cell of 9 rows.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unpooled import kernels
 from unpooled.protocol.declarations import Count, Figure
 from unpooled.protocol.declarations import figures as figures_of
-from unpooled.typing import BoolArray
+from unpooled.typing import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from unpooled.protocol.site_batch import SiteBatch
+
+# ---------------------------------------------------------------- minimum size
+
+
+def complementary_suppression(
+    disclosed: BoolArray, mass: FloatArray, squares: FloatArray, min_size: float
+) -> BoolArray:
+    """Hide the smallest shown cell repeatedly until the hidden rows are none or at least ``min_size``.
+
+    >>> sizes = np.array([1.0, 7.0, 9.0])
+    >>> complementary_suppression(sizes >= 5, sizes, sizes, 5.0)
+    array([False, False,  True])
+    """
+    if min_size <= 1:
+        return disclosed
+    disclosed = disclosed.copy()
+    size = effective_size(mass, squares)
+    while True:
+        suppressed_mass = np.where(disclosed, 0.0, mass).sum(axis=-1)
+        suppressed = effective_size(suppressed_mass, np.where(disclosed, 0.0, squares).sum(axis=-1))
+        candidates = np.where(disclosed & (mass > 0), size, np.inf)
+        open_sets = (suppressed_mass > 0) & (suppressed < min_size) & np.isfinite(candidates).any(axis=-1)
+        if not open_sets.any():
+            return disclosed
+        smallest = np.arange(mass.shape[-1]) == candidates.argmin(axis=-1)[..., None]
+        disclosed &= ~(open_sets[..., None] & smallest)
+
+
+def zero_suppressed(disclosed: BoolArray, values: FloatArray) -> FloatArray:
+    """The values of shown cells, zeros elsewhere; multiplying by the mask would keep a hidden value's sign.
+
+    >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
+    array([[-1.],
+           [ 0.]])
+    """
+    return np.where(disclosed.reshape(disclosed.shape + (1,) * (values.ndim - disclosed.ndim)), values, 0.0)
+
+
+def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
+    """Kish's effective number of rows, 0 where there is no weight.
+
+    >>> effective_size(np.array([4.0, 1001.0, 0.0]), np.array([4.0, 1000001.0, 0.0])).round(3)
+    array([4.   , 1.002, 0.   ])
+    """
+    return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0)
+
+
+def disclosed_cells(batch: "SiteBatch", mass: FloatArray, squares: FloatArray | None = None) -> BoolArray:
+    """(m,) mask of the cells that may be shown, of those that divide one site's rows.
+
+    ``squares``: of the weights in each cell; None where rows have no weights, and so ``mass`` counts them.
+    """
+    if not len(mass):
+        return np.zeros(0, dtype=np.bool_)
+    disclosed: BoolArray = batch.disclosed(mass[None], (mass if squares is None else squares)[None])[0]
+    return disclosed
+
+
+def too_few_suppressed(
+    batch: "SiteBatch", large: BoolArray, mass: FloatArray, squares: FloatArray
+) -> BoolArray:
+    """Mask of the sets of cells that show some rows and hide fewer than the minimum: (..., k) -> (...).
+
+    The site's total is known, so the sum of the hidden cells follows by subtraction. That is harmless where
+    many rows are hidden, or none.
+    """
+    small = ~large & (mass > 0)
+    suppressed = np.where(small, mass, 0.0).sum(axis=-1)
+    suppressed_squares = np.where(small, squares, 0.0).sum(axis=-1)
+    shows = (large & (mass > 0)).any(axis=-1)
+    few: BoolArray = (suppressed > 0) & shows & ~batch.large(suppressed, suppressed_squares)
+    return few
+
+
+@dataclass(frozen=True, eq=False)
+class SuppressedRows:
+    """Rows that a site leaves out of one of its cells, so that it never hides only a few rows."""
+
+    cell: int
+    rows: FloatArray  # (m, d)
+    weights: FloatArray  # (m,)
+    sqdist: FloatArray  # (m,) to the cell's centre
+
+
+def rows_to_suppress(local: "SiteBatch", centers: FloatArray, large: BoolArray) -> SuppressedRows | None:
+    """At least the minimum number of rows of the largest cell: those nearest its centre, which move it least.
+
+    None if no cell is large enough to spare them.
+    """
+    labels, sqdist = kernels.nearest(local.X, centers)
+    w = np.ones(len(labels)) if local.weights is None else local.weights
+    mass = np.where(large, np.bincount(labels, w, len(centers)), 0.0)
+    cell = int(mass.argmax())
+    members = np.flatnonzero((labels == cell) & (w > 0))
+    members = members[np.argsort(sqdist[members], kind="stable")]
+    sums, squares = np.cumsum(w[members]), np.cumsum(w[members] ** 2)
+    enough = local.large(sums, squares) & local.large(sums[-1] - sums, np.maximum(squares[-1] - squares, 0.0))
+    if not enough.any():
+        return None
+    rows = members[: int(enough.argmax()) + 1]
+    return SuppressedRows(cell, np.asarray(local.X[rows], dtype=np.float64), w[rows], sqdist[rows])
+
+
+# ---------------------------------------------------------------- contributor threshold
 
 
 def counts_in(figures: Mapping[str, Figure]) -> tuple[str, ...]:

@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from unpooled.errors import InputError
-from unpooled.storage.atomic_files import account, is_locked, lock_owner, sync_folder
+from unpooled.storage.account import account
+from unpooled.storage.atomic_files import sync_folder
+from unpooled.storage.file_locks import is_locked, lock_owner
 
 LIMIT = 10 * 10**9  # bytes of all files together that a restore writes, unless told otherwise
 _ABOUT = "unpooled-backup.json"

@@ -25,8 +25,8 @@ from typing import Any
 
 from unpooled.errors import LedgerError
 from unpooled.site.log_files import lines, parsed, protections, segments, tail, tail_of
-from unpooled.storage.atomic_files import LockOwner, sync_folder
-from unpooled.storage.file_locks import lock, require_linux
+from unpooled.storage.atomic_files import sync_folder
+from unpooled.storage.file_locks import LockOwner, lock, require_linux
 
 START = "0" * 64
 COUNTERSIGNED = "countersigned"  # the kind, in the file, of lines that hold a countersigned head

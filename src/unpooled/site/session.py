@@ -35,7 +35,8 @@ from unpooled.site.study_guard import StudyGuard
 from unpooled.site.study_store import APPROVED, PENDING, StudyFolder
 from unpooled.site.table_store import ABOUT, SummaryFolder
 from unpooled.site.table_store import APPROVED as APPROVAL
-from unpooled.storage.atomic_files import LockOwner, write_atomically
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_locks import LockOwner
 from unpooled.storage.portable_paths import located, portable
 
 log = logging.getLogger(__name__)

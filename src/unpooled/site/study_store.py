@@ -16,7 +16,8 @@ from unpooled.site.log import STUDY, Log
 from unpooled.site.log_files import parsed, tail
 from unpooled.site.log_handover import locked_log
 from unpooled.site.study import Study
-from unpooled.storage.atomic_files import account, write_atomically
+from unpooled.storage.account import account
+from unpooled.storage.atomic_files import write_atomically
 
 PENDING, APPROVED, DECLINED, WITHDRAWN = "pending", "approved", "declined", "withdrawn"
 REFUSED = "refused"  # in the log: by the site itself, before anybody was asked

@@ -35,7 +35,8 @@ from unpooled.site.erasures import ERASURES as ERASURES
 from unpooled.site.erasures import Erasures
 from unpooled.site.log import entries
 from unpooled.site.people_register import Registry, check_age
-from unpooled.storage.atomic_files import account, sync_folder, write_atomically
+from unpooled.storage.account import account
+from unpooled.storage.atomic_files import sync_folder, write_atomically
 from unpooled.typing import FloatArray
 
 TABLE, ABOUT, APPROVED, PAGE = "table.csv", "about.json", "approved.json", "page.html"

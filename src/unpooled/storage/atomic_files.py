@@ -1,24 +1,17 @@
-"""Atomic writes of files, and locks between processes."""
+"""Atomic writes of files: a reader sees the old content or the new one, even after a crash."""
 
 import contextlib
-import getpass
-import json
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from unpooled.errors import InputError
-from unpooled.storage.file_locks import lock
 
 
 def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
-    """Write ``data`` to ``path`` in one step; a half-written file is never seen there.
+    """Write ``data`` to ``path`` in one step, so that nobody ever reads a half-written file.
 
-    Only its owner may read the file, unless it is ``shared``: then whoever may read the user's new files.
+    Only the owner may read the file. A ``shared`` file may be read by everybody who may read the user's other
+    new files.
     """
     name = _written_beside(path, data)
     try:
@@ -35,9 +28,10 @@ def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
-    """Write ``data`` to ``path`` in one step if nothing is there; False if something is, which then stays.
+    """Write ``data`` to ``path`` in one step unless the file exists; return whether it was written.
 
-    Only its owner may read the file. Of processes that do this at once, one writes.
+    An existing file stays as it is. Only the owner may read the new file. If several processes call this at
+    the same time, exactly one of them writes.
     """
     if path.exists():
         return False
@@ -53,7 +47,7 @@ def create_atomically(path: Path, data: bytes) -> bool:
 
 
 def _written_beside(path: Path, data: bytes) -> str:
-    """The name of a new file in the same folder that has ``data``, on disk; only its owner may read it."""
+    """Write ``data`` to a new file in the same folder, which only its owner may read, and return its name."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -75,92 +69,3 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-@dataclass(frozen=True)
-class LockOwner:
-    """The process that holds a lock, as it writes itself into the lock's file."""
-
-    pid: int
-    started: str  # by the kernel's clock: a process id that is used again does not pass for this process
-    what: str  # the activity, in words for people
-
-    @classmethod
-    def me(cls, what: str) -> "LockOwner":
-        return cls(os.getpid(), process_start(os.getpid()), what)
-
-    @classmethod
-    def read(cls, file: Path) -> "LockOwner | None":
-        """The holder that a file names; None if it names none."""
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            return cls(int(values["pid"]), str(values["started"]), str(values["what"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def write(self, file: int) -> None:
-        """Replace the content of an open file by this holder."""
-        os.ftruncate(file, 0)
-        os.lseek(file, 0, os.SEEK_SET)
-        os.write(file, (json.dumps(asdict(self)) + "\n").encode())
-
-    @property
-    def is_alive(self) -> bool:
-        return bool(self.started) and process_start(self.pid) == self.started
-
-    def __str__(self) -> str:
-        return f"process {self.pid} ({self.what})"
-
-
-def process_start(pid: int) -> str:
-    """The time at which a process started, in ticks of the kernel's clock; "" if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-@contextlib.contextmanager
-def locked(folder: Path, patience: float = 20.0, what: str = "a run") -> Iterator[None]:
-    """Lock a run for one process; the operating system releases the lock when the process ends or crashes.
-
-    The file of the lock names its holder.
-    """
-    path = folder / "lock"
-    with path.open("ab") as file:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                lock(file.fileno())
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    who = LockOwner.read(path) or "another process"
-                    raise InputError(f"{folder}: {who} is working on it") from None
-                time.sleep(0.1)
-        LockOwner.me(what).write(file.fileno())
-        yield
-
-
-def is_locked(folder: Path) -> bool:
-    """True if a process is working on the run."""
-    try:
-        with (folder / "lock").open("rb") as file:
-            lock(file.fileno(), shared=True)
-            return False
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-
-
-def lock_owner(folder: Path) -> LockOwner | None:
-    """The process that works on the run; None if there is none, or it has not written its name yet."""
-    return LockOwner.read(folder / "lock") if is_locked(folder) else None
-
-
-def account() -> str:
-    """The name of the account that runs this program; "" if it has none."""
-    with contextlib.suppress(OSError, KeyError):
-        return getpass.getuser()
-    return ""

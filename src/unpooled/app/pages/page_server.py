@@ -20,7 +20,7 @@ from unpooled.app.pages.review_page import question
 from unpooled.app.pages.review_state import VERBS, study_values
 from unpooled.errors import InputError, LedgerError, UnpooledError
 from unpooled.site.study_store import StudyFolder, checked_reason
-from unpooled.storage.atomic_files import account
+from unpooled.storage.account import account
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _LARGEST = 4096  # bytes of a form

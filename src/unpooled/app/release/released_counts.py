@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled.privacy.presets import Preset
-from unpooled.protocol.site_batch import complementary_suppression
+from unpooled.protocol.suppression import complementary_suppression
 from unpooled.typing import BoolArray, FloatArray
 
 REDACTED = "[REDACTED]"

@@ -28,7 +28,7 @@ from unpooled.federation.nvflare.startup_kit import (
     write_site,
 )
 from unpooled.protocol.site_id import SiteId
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 if TYPE_CHECKING:
     from unpooled.federation.coordinator_run import AnyTask

@@ -25,7 +25,7 @@ from unpooled.federation.nvflare.startup_kit import (
 from unpooled.protocol import codec
 from unpooled.protocol.messages import Message
 from unpooled.site.session import RunTerms
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 _TRIES = 3  # of a submission that a busy server does not answer
 _GOING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")

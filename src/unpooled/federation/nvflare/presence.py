@@ -21,7 +21,8 @@ from nvflare.private.defs import ClientType
 from unpooled.federation.nvflare.launchers import job_folders, mark_job_ended
 from unpooled.federation.nvflare.startup_kit import PRESENCE_FILE, SITE_FILE, own_path, presence_folder
 from unpooled.federation.ports import listens
-from unpooled.storage.atomic_files import locked, write_atomically
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_locks import locked
 
 _EVERY = 1.0  # seconds
 _KEPT_JOBS = 20  # records of ended jobs that stay

@@ -23,7 +23,8 @@ from unpooled.federation.provisioning.invitations import Invitation
 from unpooled.federation.provisioning.keys import Authority, enrolment_fingerprint, requested_key
 from unpooled.federation.provisioning.member_keys import verified_claim
 from unpooled.protocol.site_id import SiteId
-from unpooled.storage.atomic_files import locked, write_atomically
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_locks import locked
 
 VALID_DAYS = 14  # that an invitation is valid
 _UNKNOWN = "the server knows no such site and secret; ask the coordinator for a new invitation"

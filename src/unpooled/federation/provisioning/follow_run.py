@@ -34,7 +34,7 @@ from unpooled.federation.provisioning.federation_folder import FederationFolder,
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord
 from unpooled.site.session import RunTerms
-from unpooled.storage.atomic_files import LockOwner, is_locked
+from unpooled.storage.file_locks import LockOwner, is_locked
 
 _POLL = 0.05
 _START = 600.0  # seconds in which a submitted run must begin; on a busy machine it takes minutes

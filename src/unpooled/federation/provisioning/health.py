@@ -18,7 +18,7 @@ from unpooled.federation.provisioning.keys import valid_until
 from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.site.study_store import StudyFolder
 from unpooled.site.table_store import ReadOnlySummaryFolder
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 DOWN, DISCONNECTED, RUN_FAILED, ACTION_NEEDED = 3, 4, 5, 6  # exit codes, the worst first
 _SOON = 30  # days before a certificate ends at which it is said

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from unpooled.errors import InputError
+from unpooled.protocol.crypto_labels import Label
 from unpooled.storage.atomic_files import write_atomically
 
 _BITS = 3072
@@ -68,12 +69,12 @@ def enrolment_fingerprint(root: str, site: str, key: rsa.RSAPublicKey) -> str:
     key. 160 bits: somebody between the two who searches for a pair of keys that agree needs 2^80 trials.
     """
     public = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return _digits(b"unpooled enrolment", _der(root), site.encode(), public)
+    return _digits(Label.ENROLMENT_FINGERPRINT, _der(root), site.encode(), public)
 
 
 def authority_fingerprint(root: str) -> str:
     """The fingerprint of an authority's certificate."""
-    return _digits(b"unpooled authority", _der(root))
+    return _digits(Label.AUTHORITY_FINGERPRINT, _der(root))
 
 
 def _der(pem: str) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.site_id import SiteId
 
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ def verified_claim(request: dict[str, Any], enrolment: str) -> MemberClaim:
         Ed25519PublicKey.from_public_bytes(public).verify(proof, _statement(enrolment))
     except (ValueError, InvalidSignature):
         return MemberClaim("", federation)
-    return MemberClaim(sha256(b"unpooled member" + public).hexdigest()[:40], federation)
+    return MemberClaim(sha256(Label.MEMBER_FINGERPRINT + public).hexdigest()[:40], federation)
 
 
 def _statement(enrolment: str) -> bytes:
-    return f"unpooled member\n{enrolment}".encode()
+    return Label.MEMBERSHIP_PROOF + enrolment.encode()
 
 
 def known_members(federation: "FederationFolder") -> tuple[dict[SiteId, str], tuple[SiteId, ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from unpooled.errors import InputError
-from unpooled.storage.atomic_files import is_locked, lock_owner, locked
+from unpooled.storage.file_locks import is_locked, lock_owner, locked
 
 _PAUSES = (1.0, 30.0)  # seconds before a restart: the first, the longest
 _STEADY = 60.0  # after so many seconds the pause before a restart is reset

@@ -30,7 +30,7 @@ from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.site_id import SiteId
 from unpooled.site.identity import identity_in
 from unpooled.site.session import RunTerms
-from unpooled.storage.atomic_files import lock_owner
+from unpooled.storage.file_locks import lock_owner
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from unpooled.federation.relay import ipc
 from unpooled.federation.relay.ipc import IpcConnection
 from unpooled.federation.retrying_transport import RetryingTransport
 from unpooled.protocol.site_id import SiteId
-from unpooled.storage.atomic_files import locked
+from unpooled.storage.file_locks import locked
 
 LEASE = 60.0  # seconds without a relay on the line after which the run below ends
 _LOOK = 0.25

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.protocol.site_id import SiteId
-from unpooled.storage.atomic_files import is_locked, write_atomically
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_locks import is_locked
 
 REQUEST, END, HELLO, WAITING, ANSWERS = "request", "end", "hello", "waiting", "answers"  # kinds of frames
 _ENDPOINT_FILE = "endpoint.json"

@@ -15,7 +15,7 @@ from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.follow_run import following, submit, wait_for_sites
 from unpooled.protocol import codec
 from unpooled.site.session import RunTerms
-from unpooled.storage.atomic_files import is_locked
+from unpooled.storage.file_locks import is_locked
 
 
 def main() -> int:

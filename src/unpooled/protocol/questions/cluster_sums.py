@@ -19,7 +19,13 @@ from unpooled.protocol.declarations import Centers, Count, Length, Mean, Point, 
 from unpooled.protocol.limits import MAX_RESTARTS, MAX_STEPS
 from unpooled.protocol.messages import Question, Reply, Summable
 from unpooled.protocol.questions.sums_with_missing import disclose_observed, weights_of
-from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, complementary_suppression, zero_suppressed
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
+from unpooled.protocol.suppression import (
+    complementary_suppression,
+    rows_to_suppress,
+    too_few_suppressed,
+    zero_suppressed,
+)
 from unpooled.typing import BoolArray, FloatArray, IntArray, Rows
 
 
@@ -116,51 +122,6 @@ def _column_sums(X: Rows, w: FloatArray, origin: FloatArray) -> tuple[FloatArray
         sums += w[a : a + 8192] @ Z
         squares += w[a : a + 8192] @ (Z * Z)
     return sums, squares
-
-
-def too_few_suppressed(
-    batch: SiteBatch, large: BoolArray, mass: FloatArray, squares: FloatArray
-) -> BoolArray:
-    """Mask of the sets of cells that show some rows and hide fewer than the minimum: (..., k) -> (...).
-
-    The site's total is known, so the sum of the hidden cells follows by subtraction. That is harmless where
-    many rows are hidden, or none.
-    """
-    small = ~large & (mass > 0)
-    suppressed = np.where(small, mass, 0.0).sum(axis=-1)
-    suppressed_squares = np.where(small, squares, 0.0).sum(axis=-1)
-    shows = (large & (mass > 0)).any(axis=-1)
-    few: BoolArray = (suppressed > 0) & shows & ~batch.large(suppressed, suppressed_squares)
-    return few
-
-
-@dataclass(frozen=True, eq=False)
-class SuppressedRows:
-    """Rows that a site leaves out of one of its cells, so that it never hides only a few rows."""
-
-    cell: int
-    rows: FloatArray  # (m, d)
-    weights: FloatArray  # (m,)
-    sqdist: FloatArray  # (m,) to the cell's centre
-
-
-def rows_to_suppress(local: SiteBatch, centers: FloatArray, large: BoolArray) -> SuppressedRows | None:
-    """At least the minimum number of rows of the largest cell: those nearest its centre, which move it least.
-
-    None if no cell is large enough to spare them.
-    """
-    labels, sqdist = kernels.nearest(local.X, centers)
-    w = np.ones(len(labels)) if local.weights is None else local.weights
-    mass = np.where(large, np.bincount(labels, w, len(centers)), 0.0)
-    cell = int(mass.argmax())
-    members = np.flatnonzero((labels == cell) & (w > 0))
-    members = members[np.argsort(sqdist[members], kind="stable")]
-    sums, squares = np.cumsum(w[members]), np.cumsum(w[members] ** 2)
-    enough = local.large(sums, squares) & local.large(sums[-1] - sums, np.maximum(squares[-1] - squares, 0.0))
-    if not enough.any():
-        return None
-    rows = members[: int(enough.argmax()) + 1]
-    return SuppressedRows(cell, np.asarray(local.X[rows], dtype=np.float64), w[rows], sqdist[rows])
 
 
 @dataclass(frozen=True, eq=False)

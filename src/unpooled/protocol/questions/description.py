@@ -14,7 +14,8 @@ from unpooled.protocol.consistency import check_squares
 from unpooled.protocol.declarations import Centers, Count, Numbers, Point, Sum
 from unpooled.protocol.messages import Question, Summable
 from unpooled.protocol.questions.sums_with_missing import RowsWithMissing, chunks_with_missing
-from unpooled.protocol.site_batch import SiteBatch, column_sums, disclosed_cells, repeated, zero_suppressed
+from unpooled.protocol.site_batch import SiteBatch, column_sums, repeated
+from unpooled.protocol.suppression import disclosed_cells, zero_suppressed
 from unpooled.typing import FloatArray, IntArray, Rows
 
 _ALIKE = 0.1  # of the least distance between centres: centres that moved by half of it are still the same

@@ -16,13 +16,8 @@ from unpooled.errors import InputError
 from unpooled.protocol.declarations import Centers, Count, Mean, Numbers, Repeats, Setting, Sum
 from unpooled.protocol.limits import MAX_STEPS
 from unpooled.protocol.messages import Question, Reply, Summable
-from unpooled.protocol.site_batch import (
-    ReplyBatch,
-    SiteBatch,
-    complementary_suppression,
-    effective_size,
-    zero_suppressed,
-)
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
+from unpooled.protocol.suppression import complementary_suppression, effective_size, zero_suppressed
 from unpooled.typing import BoolArray, FloatArray, Rows
 
 LOCAL_STEPS = 300  # limit for a site that is asked to converge

@@ -18,7 +18,8 @@ from unpooled.kernels.results import ObservedTotals
 from unpooled.protocol.consistency import ReportedTotals, check_squares
 from unpooled.protocol.declarations import Centers, Count, Point, Sum
 from unpooled.protocol.messages import Question, Summable
-from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, complementary_suppression, zero_suppressed
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
+from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
 from unpooled.typing import BoolArray, FloatArray, IntArray, Rows
 
 MIN_SEPARATION = 0.5  # share of the squared distance of two centres that the columns of a row must show
