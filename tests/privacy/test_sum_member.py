@@ -188,10 +188,10 @@ def test_fit_with_secure_sums(tmp_path) -> None:
     for a, b in zip(said[True]["clusters"], said[False]["clusters"], strict=True):
         assert a["rows"] == b["rows"]
         assert a["rows_by_site"] is None
-    assert "secure sums do not show which site has which" in said[True]["answer"]
+    assert "the sums do not disclose which site has which cluster" in said[True]["answer"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "4 sites" in page
-    assert "secure sums do not show which site has which" in page
+    assert "the sums do not disclose which site has which cluster" in page
     assert "--secure" in page
     few = CliRunner().invoke(app, ["fit", *files[:2], "-k", "2", "--secure"])
     assert few.exit_code == 1

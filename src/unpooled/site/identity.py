@@ -10,6 +10,7 @@ from pathlib import Path
 from unpooled.errors import InputError
 from unpooled.privacy.secure_sum import stage_messages
 from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.protocol.crypto_labels import Label
 from unpooled.storage.atomic_files import create_atomically
 
 IDENTITY = "identity.key"
@@ -29,7 +30,7 @@ def fingerprint_in(folder: str | Path) -> str:
     path = Path(folder) / IDENTITY
     if not path.exists():
         return ""
-    return sha256(b"unpooled member" + Identity(_key(path)).public).hexdigest()[:40]
+    return sha256(Label.MEMBER_FINGERPRINT + Identity(_key(path)).public).hexdigest()[:40]
 
 
 def _key(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from unpooled.protocol import codec
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import Centers, Work, declared, whole_numbers
 from unpooled.protocol.messages import Message
 
@@ -83,7 +84,7 @@ class Study(Message):
 
 def signable(digest: str) -> bytes:
     """The bytes that a coordinator signs to propose a study."""
-    return f"unpooled study\n{digest}".encode()
+    return Label.STUDY + digest.encode()
 
 
 def is_proposed_by(study: Study, signature: str, authority: str) -> bool:

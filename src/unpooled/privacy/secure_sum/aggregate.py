@@ -39,6 +39,7 @@ from unpooled.privacy.secure_sum.stage_messages import (
     subtotals,
     unflatten,
 )
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.exchange import format_silent_sites, size
 from unpooled.protocol.messages import Question, Refusal, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
@@ -239,14 +240,14 @@ def _unmasked(
         if site in masked:
             if (
                 seed is None
-                or crypto.labelled(b"check", context, seed)[: stage_messages.SEED]
+                or crypto.from_seed(Label.SEED_COMMITMENT, context, seed)[: stage_messages.SEED]
                 != data[: stage_messages.SEED]
             ):
                 raise TooFewAnswersError(_spoiled(terms, site))
             add(plus, np.ascontiguousarray(masked[site].data).view(np.uint64))
             add(minus, crypto.mask(seed, context, shape))
             continue
-        key = crypto.labelled(b"table", context, seed or b"")
+        key = crypto.from_seed(Label.TABLE_KEY, context, seed or b"")
         table = crypto.unseal(
             key, data[stage_messages.SEED : stage_messages.SEED + stage_messages.table(n)], context
         )

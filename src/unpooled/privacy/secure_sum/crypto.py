@@ -15,6 +15,7 @@ import numpy as np
 from unpooled.errors import InputError
 from unpooled.privacy.secure_sum import stage_messages
 from unpooled.privacy.secure_sum.fixed_point import Words
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.messages import SiteId
 
 try:
@@ -64,9 +65,9 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
     return True
 
 
-def derived(secret: bytes, purpose: bytes, length: int = stage_messages.KEY) -> bytes:
-    """Secret bytes for one purpose, from a secret of 32 bytes."""
-    key = HKDFExpand(SHA256(), stage_messages.KEY, info=b"unpooled " + purpose).derive(secret)
+def derived(secret: bytes, label: Label, context: bytes = b"", length: int = stage_messages.KEY) -> bytes:
+    """Secret bytes for one purpose and context, from a secret of 32 bytes."""
+    key = HKDFExpand(SHA256(), stage_messages.KEY, info=label + context).derive(secret)
     return key if length == stage_messages.KEY else _stream(key, length)
 
 
@@ -89,15 +90,14 @@ class KeyAgreement:
         except ValueError:  # a point of small order: all-zero secret
             return None
         low, high = sorted((self.public, peer))
-        info = b"unpooled pair" + about + low + high
+        info = Label.PAIR_ROOT + about + low + high
         return HKDF(SHA256(), stage_messages.KEY, salt=None, info=info).derive(agreed)
 
 
 def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
     """The seed of a pair's mask in one sum, and its keys to seal shares: to later sites, to earlier ones."""
-    out = HKDFExpand(
-        SHA256(), stage_messages.SEED + 2 * stage_messages.KEY, info=b"unpooled sum" + context
-    ).derive(root)
+    length = stage_messages.SEED + 2 * stage_messages.KEY
+    out = HKDFExpand(SHA256(), length, info=Label.PAIR_KEYS + context).derive(root)
     return (
         out[: stage_messages.SEED],
         out[stage_messages.SEED : stage_messages.SEED + stage_messages.KEY],
@@ -105,14 +105,14 @@ def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
     )
 
 
-def labelled(label: bytes, context: bytes, seed: bytes) -> bytes:
+def from_seed(label: Label, context: bytes, seed: bytes) -> bytes:
     """A key or a commitment made from a seed, for one purpose in one sum."""
-    return sha256(b"unpooled " + label + b"\0" + context + seed).digest()
+    return sha256(label + context + seed).digest()
 
 
 def mask(seed: bytes, context: bytes, shape: tuple[int, int]) -> Words:
     """The keystream of a seed as words (limbs, N)."""
-    stream = _stream(labelled(b"mask", context, seed), 8 * shape[0] * shape[1])
+    stream = _stream(from_seed(Label.MASK_KEY, context, seed), 8 * shape[0] * shape[1])
     return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False).reshape(shape)
 
 
@@ -198,12 +198,12 @@ def derive_seeds(
     """The secrets of a site in a sum: from its secret for that sum, and the roots it has with its peers."""
     sites, context, me = terms.sites, terms.context, terms.sites.index(name)
     self_seed, table_seed = (
-        derived(secret, purpose)[: stage_messages.SEED] for purpose in (b"self", b"table")
+        derived(secret, label)[: stage_messages.SEED] for label in (Label.SELF_SEED, Label.TABLE_SEED)
     )
     length = stream_length(terms.threshold)
     of_self, of_table = (
-        share(seed, terms.threshold, len(sites), derived(secret, purpose, length))
-        for seed, purpose in ((self_seed, b"shares of self"), (table_seed, b"shares of table"))
+        share(seed, terms.threshold, len(sites), derived(secret, label, length=length))
+        for seed, label in ((self_seed, Label.SELF_SHARES), (table_seed, Label.TABLE_SHARES))
     )
     pair_seeds, unsealing, sealed = {}, {}, []
     for i, site in enumerate(sites):
@@ -213,7 +213,7 @@ def derive_seeds(
         pair_seeds[site], unsealing[site] = seed, down if me < i else up
         two = b"".join(part[i].to_bytes(stage_messages.SHARE, "little") for part in (of_self, of_table))
         sealed.append(seal(up if me < i else down, two, context))
-    table = seal(labelled(b"table", context, table_seed), b"".join(pair_seeds.values()), context)
-    check = labelled(b"check", context, self_seed)[: stage_messages.SEED]
+    table = seal(from_seed(Label.TABLE_KEY, context, table_seed), b"".join(pair_seeds.values()), context)
+    check = from_seed(Label.SEED_COMMITMENT, context, self_seed)[: stage_messages.SEED]
     shares = stage_messages.Shares(stage_messages.as_array(check + table + b"".join(sealed)))
     return SumSeeds(context, shares, (of_self[me], of_table[me]), self_seed, pair_seeds, unsealing)

@@ -24,6 +24,7 @@ from unpooled.privacy.secure_sum import fixed_point
 from unpooled.privacy.secure_sum.fixed_point import Words
 from unpooled.privacy.secure_sum.sum_settings import MIN_SITES
 from unpooled.protocol import codec
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import Bytes, Numbers, Setting, Text
 from unpooled.protocol.exact_sum import ExactSum
 from unpooled.protocol.exchange import Part, RequestId
@@ -107,7 +108,7 @@ class Participants(Message):
     @property
     def statement(self) -> bytes:
         """The bytes that the authority signs."""
-        return b"unpooled roster" + codec.encode(replace(self, signature=""))
+        return Label.PARTICIPANTS + codec.encode(replace(self, signature=""))
 
     @property
     def digest(self) -> str:
@@ -121,7 +122,7 @@ class Participants(Message):
     def fingerprint(self) -> str:
         """The fingerprint of all sites and identities, the same in every run: to be read out in one call."""
         listed = codec.encode(Participants("", self.sites, self.identities))
-        text = sha256(b"unpooled fingerprint" + listed).hexdigest()[:40]
+        text = sha256(Label.PARTICIPANTS_FINGERPRINT + listed).hexdigest()[:40]
         return " ".join(text[i : i + 4] for i in range(0, len(text), 4))
 
 
@@ -139,7 +140,7 @@ class KeyStatement(Message):
 
     @property
     def bytes(self) -> bytes:
-        return b"unpooled key" + codec.encode(self)
+        return Label.SITE_KEY + codec.encode(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +303,7 @@ class ConsistencyStatement(Message):
 
     @property
     def bytes(self) -> bytes:
-        return b"unpooled survivors" + codec.encode(self)
+        return Label.SURVIVORS + codec.encode(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,7 @@ from unpooled.privacy.secure_sum.stage_messages import (
 )
 from unpooled.privacy.secure_sum.sum_settings import MIN_SITES
 from unpooled.protocol import codec
+from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.exchange import Part, RequestId
 from unpooled.protocol.messages import SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
@@ -117,7 +118,9 @@ class Member:
         return Keys(as_array(signed), state.departed, as_array(known))
 
     def _exchange(self, state: MemberRun) -> KeyAgreement:
-        return KeyAgreement(crypto.derived(bytes.fromhex(state.secret), b"exchange %d" % state.epochs))
+        return KeyAgreement(
+            crypto.derived(bytes.fromhex(state.secret), Label.RUN_KEY_AGREEMENT, b"%d" % state.epochs)
+        )
 
     # ------------------------------------------------------------ shares
 
@@ -164,7 +167,7 @@ class Member:
         about = sha256(b"%d" % state.epochs + codec.encode(ask)).digest()
         if self._seeds is None or self._seeds[0] != about:
             secret = crypto.derived(
-                bytes.fromhex(state.secret), b"sum %d " % state.epochs + ask.terms.context
+                bytes.fromhex(state.secret), Label.RUN_SUM, b"%d " % state.epochs + ask.terms.context
             )
             roots = self._pair_roots(state, ask)
             self._seeds = (about, crypto.derive_seeds(secret, ask.terms, self.name, roots))
