@@ -30,14 +30,14 @@ def _shown(code: str, namespace: dict[str, Any], page: Path) -> list[dict[str, A
     """What a cell prints, its last expression, and its figures."""
     from matplotlib import pyplot
 
-    body, last, said, found = ast.parse(code).body, None, io.StringIO(), []
+    body, last, output, found = ast.parse(code).body, None, io.StringIO(), []
     if body and isinstance(body[-1], ast.Expr):
         last = ast.Expression(body.pop().value)
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(output):
         exec(compile(ast.Module(body, []), str(page), "exec"), namespace)
         value = eval(compile(last, str(page), "eval"), namespace) if last is not None else None
-    if said.getvalue():
-        found.append({"name": "stdout", "output_type": "stream", "text": said.getvalue().splitlines(True)})
+    if output.getvalue():
+        found.append({"name": "stdout", "output_type": "stream", "text": output.getvalue().splitlines(True)})
     if value is not None and not code.rstrip().endswith(";"):
         data = {"text/plain": repr(value).splitlines(True)}
         if hasattr(value, "_repr_html_"):

@@ -16,7 +16,7 @@ from pages import ROOT, refresh, with_outputs
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 ROLES = [ROOT / "docs" / f"{name}.md" for name in ("analyst", "officer-start", "it", "researcher")]
 _BLOCK = re.compile(r"^```sh\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
-_ABOUT = re.compile(r"^# .*?^written: ", re.M | re.S)  # what an example says of itself
+_ABOUT = re.compile(r"^# .*?^written: ", re.M | re.S)  # the description of an example
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Commands:
     """One block of commands."""
 
     lines: tuple[str, ...]
-    output: str | None  # what the page says they print; None if it says nothing
+    output: str | None  # what they print according to the page; None if it shows no output
 
 
 def commands(page: Path) -> list[Commands]:
@@ -39,14 +39,14 @@ def printed(page: Path) -> list[str]:
 
     outputs = []
     for block in commands(page):
-        said = ""
+        output = ""
         for line in block.lines:
             program, *words = shlex.split(line)
             assert program == "unpooled", line
-            got = CliRunner(env={"COLUMNS": "110"}).invoke(app, words)
-            assert got.exit_code == 0, (line, got.stderr, got.exception)
-            said += _ABOUT.sub("written: ", got.stdout)
-        outputs.append("\n".join(row.rstrip() for row in said.splitlines()) + "\n")
+            done = CliRunner(env={"COLUMNS": "110"}).invoke(app, words)
+            assert done.exit_code == 0, (line, done.stderr, done.exception)
+            output += _ABOUT.sub("written: ", done.stdout)
+        outputs.append("\n".join(row.rstrip() for row in output.splitlines()) + "\n")
     return outputs
 
 

@@ -1,7 +1,8 @@
 """``python -m website``: the documentation site, into build/site. Any warning or dead link is an error.
 
 The pages are the Markdown of the tree (pages_of_site.py), a reference from docstrings (reference.py), and
-pages that the package itself makes of the data that it ships: the report and the copy of the heart example.
+pages that the package itself makes of the data that it ships: the report and the summary table of the heart
+example.
 """
 
 import argparse
@@ -27,7 +28,7 @@ COMMANDS = (
     ("example", "heart"),
     ("fit", "heart_disease.csv", "--site-column", "site", *CODES, "-k", "3", "--report", "heart.html"),
     ("site", "summarize", "heart", "--data", "heart_disease.csv", *CODES),
-    ("site", "review", "heart", "--html", "copy.html"),
+    ("site", "review", "heart", "--html", "summary-table.html"),
 )
 SETTINGS = """
 [project]
@@ -92,9 +93,9 @@ def build(site: Path, url: str = "") -> list[Path]:
         capture_output=True,
         text=True,
     )
-    said = done.stdout + done.stderr
-    if done.returncode or "arning" in said:
-        raise SystemExit(f"the site was not built without a warning:\n{said}")
+    output = done.stdout + done.stderr
+    if done.returncode or "arning" in output:
+        raise SystemExit(f"The site was not built without a warning:\n{output}")
     shutil.rmtree(site, ignore_errors=True)
     shutil.move(source / "site", site)
     pages = sorted(site.rglob("*.html"))
@@ -107,14 +108,14 @@ def build(site: Path, url: str = "") -> list[Path]:
 
 
 def write_reports(folder: Path) -> None:
-    """The heart example, made by the commands themselves: its report, and the copy of one site."""
+    """The heart example, made by the commands themselves: its report, and the summary table of one site."""
     folder.mkdir()
     work = folder.parent.parent / "heart"
     work.mkdir()
     with contextlib.chdir(work), contextlib.redirect_stdout(io.StringIO()):
         for words in COMMANDS:
             app(list(words), prog_name="unpooled", standalone_mode=False)
-    for name in ("heart.html", "copy.html"):
+    for name in ("heart.html", "summary-table.html"):
         shutil.copyfile(work / name, folder / name)
 
 
@@ -136,9 +137,9 @@ def _toml(nav: list[dict[str, list[str]]]) -> str:
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser(prog="website", description="Build the documentation site.")
-    asked.add_argument("--out", type=Path, default=ROOT / "build" / "site")
-    asked.add_argument("--url", default="", help="where the site will be, for links of the page of errors")
-    given = asked.parse_args()
-    made = build(given.out.resolve(), given.url)
+    parser = argparse.ArgumentParser(prog="website", description="Build the documentation site.")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "site")
+    parser.add_argument("--url", default="", help="Address of the site, for the links of its error page.")
+    options = parser.parse_args()
+    made = build(options.out.resolve(), options.url)
     print(f"{len(made)} pages, no warning, no dead link")

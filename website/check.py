@@ -24,7 +24,7 @@ from browser import Browser, browser
 AXE = ROOT / "build" / "axe" / "axe_playwright_python" / "axe.min.js"
 SCREENS = ((1280, False), (390, True))  # width, dark; for every page
 OTHERS = ((1280, True), (390, False))  # for those that differ most from each other
-FEW = ("index.html", "gallery/index.html", "methods.html", "reports/heart.html", "reports/copy.html")
+FEW = ("index.html", "gallery/index.html", "methods.html", "reports/heart.html", "reports/summary-table.html")
 RULES = {
     "resultTypes": ["violations"],
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
@@ -69,7 +69,7 @@ def faults_of(tab: Browser, address: str, width: int, *, dark: bool) -> list[str
     found = [
         f"asks {url}" for url in tab.requests if not url.startswith((f"http://{host}/", "data:", "blob:"))
     ]
-    found += [f"complains: {said[:300]}" for said in tab.complaints]
+    found += [f"complains: {complaint[:300]}" for complaint in tab.complaints]
     if tab.value("document.documentElement.scrollWidth") > width:
         found.append("is wider than the screen")
     return found + violations(tab)
@@ -78,10 +78,10 @@ def faults_of(tab: Browser, address: str, width: int, *, dark: bool) -> list[str
 def violations(tab: Browser) -> list[str]:
     """What axe-core calls serious or critical on the page that is shown."""
     tab.value(f"window.axe || (() => {{ {AXE.read_text(encoding='utf-8')} }})(); 0")
-    told = tab.value(f"axe.run({json.dumps(RULES)}).then(r => JSON.stringify(r.violations))")
+    reported = tab.value(f"axe.run({json.dumps(RULES)}).then(r => JSON.stringify(r.violations))")
     return [
         f"axe {rule['impact']} {rule['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
-        for rule in json.loads(told)
+        for rule in json.loads(reported)
         if rule["impact"] in ("serious", "critical")
         for node in rule["nodes"]
     ]
@@ -94,7 +94,7 @@ def links_of(tab: Browser) -> set[str]:
 
 def dead(tab: Browser, links: Iterable[str]) -> list[str]:
     """Those of the links that the browser cannot follow."""
-    return [said for link in sorted(links) if (said := tab.value(f"{REACHED}({json.dumps(link)})"))]
+    return [fault for link in sorted(links) if (fault := tab.value(f"{REACHED}({json.dumps(link)})"))]
 
 
 def search_finds(tab: Browser, address: str | Path, words: str = "epsilon") -> int:
@@ -127,12 +127,12 @@ def check(site: Path, names: Sequence[str], screens: Iterable[tuple[int, bool]])
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser(prog="website.check", description="Check the built site in a browser.")
-    asked.add_argument("--site", type=Path, default=ROOT / "build" / "site")
-    asked.add_argument("pages", nargs="*", help="of the site; default: all")
-    given = asked.parse_args()
-    site = given.site.resolve()
-    names = given.pages or [page.relative_to(site).as_posix() for page in sorted(site.rglob("*.html"))]
+    parser = argparse.ArgumentParser(prog="website.check", description="Check the built site in a browser.")
+    parser.add_argument("--site", type=Path, default=ROOT / "build" / "site")
+    parser.add_argument("pages", nargs="*", help="Pages of the site (default: all).")
+    options = parser.parse_args()
+    site = options.site.resolve()
+    names = options.pages or [page.relative_to(site).as_posix() for page in sorted(site.rglob("*.html"))]
     faults = check(site, names, SCREENS + OTHERS)
     print("\n".join(faults) or f"{len(names)} pages: nothing is wrong")
     sys.exit(bool(faults))

@@ -20,7 +20,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "federations": ("Sites and federations", ("open_site", "Site", "Simulation", "run", "Run")),
     "protection": ("Protection", ("SummarySettings", "Gaussian", "SecureSums")),
-    "optimum": ("How far from the best", ("exact_kmeans", "certify")),
+    "optimality": ("How far from the best", ("exact_kmeans", "certify")),
 }
 _NOISE = re.compile(r"numpy\.ndarray\[[^\]]*\[[^\]]*\], [^\]]*\[[^\]]*\]\]|<function .*?>|<factory>")
 _MODULES = re.compile(r"\b(?:unpooled|collections|pathlib|typing|numpy)(?:\.[a-z_]+)*\.(?=[A-Z])")
@@ -31,8 +31,8 @@ _LINES = 96
 def write_reference(folder: Path) -> None:
     """A page for every group, and one that lists all names."""
     folder.mkdir()
-    told = {name for _, names in GROUPS.values() for name in names}
-    missing = set(unpooled.__all__) - told - {"__version__"}
+    named = {name for _, names in GROUPS.values() for name in names}
+    missing = set(unpooled.__all__) - named - {"__version__"}
     if missing:
         raise SystemExit(f"public names without a page of reference: {', '.join(sorted(missing))}")
     rows = []
@@ -52,12 +52,12 @@ def write_reference(folder: Path) -> None:
 
 def described(name: str, thing: Any) -> str:
     """One name: how it is called, what its docstring says, and its public members."""
-    parts = [f"## {name} {{ #{name.lower()} }}", called(name, thing), told(inspect.getdoc(thing) or "")]
+    parts = [f"## {name} {{ #{name.lower()} }}", called(name, thing), markdown(inspect.getdoc(thing) or "")]
     if inspect.isclass(thing):
         for member, of in members(thing):
             full = f"{name}.{member}"
             head = f"### {full} {{ #{full.lower()} }}"
-            doc = told(inspect.getdoc(of) or "")
+            doc = markdown(inspect.getdoc(of) or "")
             parts += [head, doc] if isinstance(of, property) else [head, called(full, of), doc]
     return "\n\n".join(part for part in parts if part)
 
@@ -96,7 +96,7 @@ def _short(text: str) -> str:
     return _MODULES.sub("", _NOISE.sub(lambda m: "ndarray" if m[0].startswith("numpy") else "...", text))
 
 
-def told(doc: str) -> str:
+def markdown(doc: str) -> str:
     """A docstring as Markdown: sections as bold lines, parameters as lists, examples as code."""
     blocks, out, in_section = re.split(r"\n{2,}", _SECTION.sub(r"**\1**\n", doc)), [], False
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Tutorials and the ways in by role: their commands run, print what is shown, leave what they speak of."""
+"""Tutorials and the pages by role: their commands run, print what is shown, leave the files named."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_there_are_two():
 
 LEFT = {
     "analyst": ("report.html", "run/result.json", "labelled.csv", "model.json", "rehearsal/result.json"),
-    "officer-start": ("policy.toml", "copy.html", "north/summary"),
+    "officer-start": ("policy.toml", "summary-table.html", "north/summary"),
     "it": ("heart/invitations/hospital-a.json", "heart.tar.gz"),
     "researcher": (),
 }

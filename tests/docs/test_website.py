@@ -23,7 +23,7 @@ def site(tmp_path_factory):
 def test_every_page_of_the_tree_is_a_page_of_the_site(site):
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists(), page
-    for name in ("reports/heart.html", "reports/copy.html", "project/changelog.html", "search.json"):
+    for name in ("reports/heart.html", "reports/summary-table.html", "project/changelog.html", "search.json"):
         assert (site / name).exists(), name
 
 
