@@ -18,12 +18,14 @@ def certificate_of(
     time_limit: float | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Certificate:
-    """The certificate of a job on files, which are read again without protection, or as copies if the job was
-    one on copies."""
+    """Return the certificate of a job on files.
+
+    The files are read again: as summary tables if the job used them, else without protection.
+    """
     if result.job.remote is not None:
         raise InputError(
-            "the rows of a run between machines are not here: unpooled federation run --certify asks the sites for a "
-            "certificate in the same run"
+            "the rows of a run between machines are not here. unpooled federation run --certify asks the "
+            "sites for a certificate during the run"
         )
     if result.agreement.preparation.keeps_missing:
         raise InputError(NEEDS_COMPLETE_ROWS)
@@ -40,8 +42,10 @@ def certificate_of(
 
 
 def improvable(result: ClusterResult) -> bool:
-    """Is a certificate to be made from the files, after that of the run? Of few rows, by prices; of trusted
-    sites, without their minimum."""
+    """Return True if a better certificate can be made from the files after the run.
+
+    Few rows allow the search by prices, and sites that answer from raw rows are read without their minimum.
+    """
     job, proof = result.job, result.proof
     if not job.certify or job.remote is not None or result.later_proof is not None:
         return False
@@ -52,11 +56,11 @@ def improvable(result: ClusterResult) -> bool:
 
 
 def words(proof: Certificate, result: ClusterResult) -> str:
-    """The certificate for people: its sentence, and what it is about."""
-    said = proof.sentence
+    """Return the certificate in words, and which rows it covers."""
+    text = proof.sentence
     if result.agreement.from_summaries:
-        said += " This is about the sites' copies, not about the rows behind them."
-    gone = [site for site, _ in result.job.absent]
-    if gone:
-        said += f" It says nothing about the rows of {', '.join(gone)}, left out of the run."
-    return said
+        text += " It covers the sites' summary tables, not the rows behind them."
+    absent = [site for site, _ in result.job.absent]
+    if absent:
+        text += f" It does not cover the rows of {', '.join(absent)}, which are left out of the run."
+    return text

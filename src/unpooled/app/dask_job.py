@@ -1,4 +1,4 @@
-"""A job whose files are read by the workers of a Dask cluster, and never by this process."""
+"""A job whose files the workers of a Dask cluster read; this process never reads them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,32 +11,35 @@ if TYPE_CHECKING:
     from unpooled.app.job import Job
     from unpooled.federation import Simulation
 
-_clients: dict[int, Any] = {}  # of the federations of jobs that run
+_clients: dict[int, Any] = {}  # Dask clients of running jobs, by the id of their federation
 
 
 def check_dask(job: "Job") -> None:
-    """InputError, with the reason, for a job that a Dask cluster does not do."""
+    """Raise InputError, with the reason, for a job that a Dask cluster does not run."""
     reasons = {
         "--secure: workers of one owner have no secrets from each other": job.secure,
-        "--epsilon: noise is for a site as a whole, not for its partitions": job.epsilon is not None,
-        "--protect raw: a minimum size is for a site as a whole": job.protect == "raw",
-        "--certify: a proof needs all rows of a site in one place": bool(job.certify),
+        "--epsilon: noise is added once for a whole site, not for its partitions": job.epsilon is not None,
+        "--protect raw: the minimum cluster size applies to a whole site": job.protect == "raw",
+        "--certify: a certificate needs all rows of a site in one place": bool(job.certify),
         "--site-column: every file is a site": job.reading.site_column is not None,
         "tables in memory: workers read files": job.tables is not None,
         "a run between machines": job.remote is not None,
     }
-    for reason, is_so in reasons.items():
-        if is_so:
+    for reason, applies in reasons.items():
+        if applies:
             raise InputError(f"--dask does not go with {reason}")
     for file in job.files:
         if not is_file(file):
-            raise InputError(f"--dask is for files that every worker can read; {site_name(file)} is none")
+            raise InputError(
+                f"--dask needs files that every worker can read, and {site_name(file)} is not a file"
+            )
 
 
 def on_dask(job: "Job", reading: Reading, on_left_out: Callable[[str, str], None]) -> "Simulation":
-    """The sites of a job: the row groups of Parquet files are partitions, any other file is one.
+    """Return the sites of a job. Row groups of Parquet files are partitions, any other file is one partition.
 
-    Where persons have several rows, those of one are in one partition; ``on_left_out`` hears of sites without copy.
+    All rows of a person are in the same partition. ``on_left_out`` is called with every site that has too few
+    people for a summary table, and the reason.
     """
     from unpooled.data.readers.read_tables import check_names, read_table
     from unpooled.federation import Simulation
@@ -66,5 +69,5 @@ def on_dask(job: "Job", reading: Reading, on_left_out: Callable[[str, str], None
 
 
 def release(federation: "Simulation") -> None:
-    """Let the cluster go, once the job is done."""
+    """Close the connection to the cluster of a finished job."""
     _clients.pop(id(federation)).close()

@@ -1,4 +1,4 @@
-"""A job: its files, and how they are read, prepared and clustered. It is enough to repeat or resume a run."""
+"""A job: its files, and how they are read, prepared and clustered. A run is repeated or resumed from it."""
 
 import dataclasses
 import glob
@@ -27,38 +27,40 @@ from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 
-EXPIRES = 30.0  # days that a study may wait and last
-AUTO = tuple(range(1, 13))  # the k that are compared where the user says auto
+EXPIRES = 30.0  # days until a study expires
+AUTO = tuple(range(1, 13))  # the k that -k auto compares
 PROTECTIONS = ("none", "summary", "raw")
-_IN_TIME = 0.5  # billions of steps of arithmetic to a second of the deadline: a quarter of what a core does
+_IN_TIME = 0.5  # billions of arithmetic operations per second of the deadline: a quarter of a core's speed
 _ASKED_IN_CLEAR = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
 
 @dataclass(frozen=True)
 class RemoteRunOptions:
-    """The federation that does a job between machines, and the limits on waiting for its sites."""
+    """The federation that runs a job between machines, and the limits on waiting for its sites."""
 
-    federation: str  # its folder; "" if another program's console submits the job
+    federation: str  # its folder; "" if the console of another program submits the job
     run: str  # name of the job in the federation
     sites: tuple[str, ...]
     quorum: float = 0.5
-    deadline: float = 60.0  # seconds per exchange
+    deadline: float = 60.0  # seconds per exchange of messages
     wait: float = 60.0  # seconds to wait for a server or sites that are not connected
-    title: str = ""  # of the study that sites are asked to approve; "": made from the job
+    title: str = ""  # of the study that sites must approve; "": derived from the job
     purpose: str = ""
     contact: str = ""
     created: str = field(default_factory=lambda: now_and_later(EXPIRES)[0])
     expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
     approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
-    federations: tuple[str, ...] = ()  # the sites that are federations: they pass up totals only
+    federations: tuple[str, ...] = ()  # the sites that are federations themselves: they answer with totals
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise InputError(f"sites must be at least one and differ, got {', '.join(self.sites) or 'none'}")
+            raise InputError(
+                f"a run needs at least one site, each once, got {', '.join(self.sites) or 'none'}"
+            )
         if not 0 < self.quorum <= 1:
-            raise InputError(f"quorum must be a share above 0 and up to 1, got {self.quorum}")
+            raise InputError(f"--quorum must be a share above 0 and up to 1, got {self.quorum}")
         if not 0 < self.deadline <= 86400:
-            raise InputError(f"deadline must be between 0 and 86400 seconds, got {self.deadline}")
+            raise InputError(f"--deadline must be between 0 and 86400 seconds, got {self.deadline}")
         if self.approval < 0:
             raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval}")
 
@@ -67,7 +69,7 @@ class RemoteRunOptions:
 class Job:
     """The settings of ``unpooled fit``, ``unpooled federation run`` or ``unpooled.cluster``."""
 
-    files: tuple[str, ...]  # or addresses of databases; of tables in memory, the names of the sites
+    files: tuple[str, ...]  # or addresses of databases; for tables in memory, the names of the sites
     ks: tuple[int, ...]
     reading: Reading = field(default_factory=Reading)
     preparation_options: PreparationOptions = field(default_factory=PreparationOptions)
@@ -75,7 +77,7 @@ class Job:
     n_init: int = 10
     max_rounds: int = 300
     tol: float = 1e-4
-    protect: str = "none"  # of the sites: "none", "summary" or "raw"; real sites have it in their policies
+    protect: str = "none"  # protection of the sites: "none", "summary" or "raw"; real sites have policies
     summary: SummarySettings | None = None  # how summary tables are made; None: with the defaults
     min_cluster_size: int = 5  # of sites that answer from raw rows
     seed: int = 0
@@ -83,15 +85,15 @@ class Job:
     exact_sums: bool = False  # every total is the exact sum, rounded once
     epsilon: float | None = None  # differential privacy, with the bounds of the preparation options
     delta: float = 1e-6
-    rows: int | None = None  # number of rows in total, if it is not secret
+    rows: int | None = None  # number of rows in total, unless it is secret
     force: bool = False
     remote: RemoteRunOptions | None = None  # None: the files are sites in this process
-    absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, and why
-    blank: tuple[tuple[str, int], ...] = ()  # rows without a value at the end of a source, left out too
+    absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, with the reason
+    blank: tuple[tuple[str, int], ...] = ()  # number of rows without a value at the end of a source, left out
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     certify: str = ""  # the effort of a certificate; "": none
     dask: str = ""  # the address of a Dask scheduler, whose workers read the files; "": this process does
-    begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
+    begun: str = ""  # the date, as 2026-11-16; stored beside the job, because it does not change the result
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
 
     @classmethod
@@ -104,20 +106,20 @@ class Job:
         preparation_options: PreparationOptions,
         **settings: Any,
     ) -> "Job":
-        """The job that a command or a call describes, begun today; raises on any error in it.
+        """Return the job that a command or a call describes, begun today; raise InputError on any fault.
 
-        Where columns are named, no others are read, but for the columns of copies.
+        If columns are named, no others are read, except for summary tables.
         """
         if summary is not None and settings.get("protect") != "summary":
             if summary != SummarySettings():
                 raise InputError(
-                    "--min-group-size, --person, --sensitive, --log and --consumption say how a copy is made: "
-                    "--protect summary"
+                    "--min-group-size, --person, --sensitive, --log and --consumption are options of summary "
+                    "tables. Add --protect summary"
                 )
             summary = None
         if not isinstance(preparation_options.columns, str):
             reading = dataclasses.replace(reading, columns=preparation_options.columns)
-            if summary is not None:  # groups suit the columns; some have another name in copies
+            if summary is not None:  # groups depend on the columns, some of which the table renames
                 log, names = summary.log, preparation_options.columns
                 summary = dataclasses.replace(summary, columns=names)
                 names = tuple(f"log({name})" if name in log else name for name in names)
@@ -132,44 +134,44 @@ class Job:
         if self.method not in METHODS:
             raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if not self.files and self.remote is None:
-            raise InputError("no file was given")
+            raise InputError("no file is given")
         if self.n_init < 1:
-            raise InputError(f"restarts must be at least 1, got {self.n_init}")
+            raise InputError(f"--restarts must be at least 1, got {self.n_init}")
         if self.seed < 0:
-            raise InputError(f"seed must be 0 or more, got {self.seed}")
+            raise InputError(f"--seed must be 0 or more, got {self.seed}")
         if self.protect not in PROTECTIONS:
-            raise InputError(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
+            raise InputError(f"--protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
         if self.certify not in ("", *EFFORTS):
             raise InputError(f"--certify must be one of {', '.join(EFFORTS)}, got {self.certify!r}")
         if self.secure and self.exact_sums:
             raise InputError(
-                "--exact-sums and --secure exclude each other: secure sums are in no order anyway"
+                "--exact-sums and --secure exclude each other: secure sums do not depend on an order"
             )
         if self.dask:
             check_dask(self)
         if self.epsilon is not None:
             if self.certify:
-                raise InputError("--certify asks for sums without noise; a private run has no certificate")
+                raise InputError("--certify needs sums without noise. A private run has no certificate")
             check_private(self)
         elif self.preparation_options.missing == "keep" and not METHODS[self.method]().supports_missing:
             METHODS[self.method]().with_missing()
 
     @property
     def minimum(self) -> int:
-        """The smallest cluster that the sites show: trusted sites have a minimum, a copy needs none."""
+        """The smallest cluster that sites disclose: a minimum applies to raw rows, not to summary tables."""
         return self.min_cluster_size if self.protect == "raw" else 1
 
     @property
     def aggregate_only(self) -> bool:
-        """True if nothing is asked of a site by itself: secure sums, or members that are federations."""
+        """True if the job may use totals only: secure sums, or sites that are federations."""
         return self.secure or bool(self.remote is not None and self.remote.federations)
 
     def algorithm(self) -> Any:
-        """The algorithm to run: one method per k, all in the same exchanges."""
+        """Return the algorithm to run: one method per k, all in the same exchanges of messages."""
         if self.epsilon is not None:
             return private_method(self)
         methods = tuple(self.method_for(k).with_restarts(self.n_init) for k in self.ks)
-        # files at trusted sites are certified after the run, without their minimum
+        # simulated sites that answer from raw rows are certified after the run, without their minimum
         certify = "" if self.remote is None and self.protect == "raw" else self.certify
         return Analysis(
             self.preparation_options,
@@ -181,11 +183,11 @@ class Job:
 
     @property
     def certifying(self) -> float:
-        """The most billions of steps that a site spends on a certificate: it must answer in time."""
+        """The limit of a site's work on a certificate, in billions of operations: it must answer in time."""
         return UNLIMITED if self.remote is None else _IN_TIME * self.remote.deadline
 
     def method_for(self, k: int) -> Any:
-        """The method for k clusters, without its restarts."""
+        """Return the method for k clusters, without its restarts."""
         return METHODS[self.method](
             k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.minimum
         )
@@ -196,12 +198,16 @@ class Job:
         on_left_out: Callable[[str, str], None] = lambda site, why: None,
         blank: Callable[[str, int], None] = lambda source, rows: None,
     ) -> Simulation:
-        """The sites in this process; ``on_left_out`` and ``blank`` hear which sites and rows are left out."""
+        """Return the sites in this process.
+
+        ``on_left_out`` is called with every site that is left out and the reason, ``blank`` with every source
+        that ends in rows without a value and their number.
+        """
         reading = self.reading
         if self.epsilon is not None:
             names = tuple(name for name, _, _ in self.preparation_options.bounds)
             reading = dataclasses.replace(reading, columns=names, numbers=names)
-        if self.protect == "summary":  # a site reads all its columns, whatever a study is about
+        if self.protect == "summary":  # a site summarizes all its columns, whichever a study uses
             codes = (self.summary.person,) if self.summary is not None and self.summary.person else ()
             reading = dataclasses.replace(reading, columns=None, categorical=(*reading.categorical, *codes))
         if self.dask:
@@ -215,13 +221,13 @@ class Job:
             threads=threads,
             secure=SecureSums() if self.secure else None,
             exact_sums=self.exact_sums,
-            allowed_in_clear=_ASKED_IN_CLEAR,  # columns must be agreed on before anything can be summed
+            allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
         )
 
     def _summary_tables(
         self, tables: dict[str, Table], on_left_out: Callable[[str, str], None]
     ) -> dict[str, SummaryTable]:
-        """The copies of the sites; one of too few persons has none, and is left out as between machines."""
+        """Return the summary tables; a site with too few people is left out, as between machines."""
         summaries = {}
         for name, table in tables.items():
             try:
@@ -231,19 +237,19 @@ class Job:
             except InputError as error:
                 raise InputError(f"site {name}: {error}") from error
         if not summaries:
-            raise InputError("no site has enough persons for a copy")
+            raise InputError("no site has enough people for a summary table")
         return summaries
 
     def fingerprint(self) -> list[list[Any]]:
-        """Size and time of change of every file, so that a resumed run can detect a changed file.
+        """Return size and modification time of every file, so that a resumed run detects a changed file.
 
         A server, a pipe and a table in memory have neither: a run on them cannot be resumed.
         """
-        seen: list[list[Any]] = []
+        prints: list[list[Any]] = []
         for file in [*self.files, *([self.reading.query] if self.reading.query else [])]:
-            known = Path(file).stat() if self.tables is None and is_file(file) else None
-            seen.append([file, known and known.st_size, known and known.st_mtime_ns])
-        return seen
+            stat = Path(file).stat() if self.tables is None and is_file(file) else None
+            prints.append([file, stat and stat.st_size, stat and stat.st_mtime_ns])
+        return prints
 
     @property
     def inputs(self) -> list[str]:
@@ -252,12 +258,12 @@ class Job:
         return [file for file in named if self.tables is None and is_file(file)]
 
     def command(self, sites: Sequence[str] | None = None) -> str:
-        """The command line that does this job; with ``sites``, their names in place of their data."""
+        """Return the command line of this job; with ``sites``, their names stand for their data."""
         r, w, default = self.reading, self.preparation_options, Job(("",), (1,))
         ks = [str(k) for k in self.ks]
-        steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
-        said = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)
-        words = ["unpooled", *self._what(sites), "-k", said]
+        is_range = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
+        k_option = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if is_range else ",".join(ks)
+        words = ["unpooled", *self._command_words(sites), "-k", k_option]
         columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
         options = (
             ("--site-column", r.site_column, None),
@@ -313,11 +319,11 @@ class Job:
                 value = getattr(self.remote, name)
                 words += [f"--{name}", f"{value:g}"] if value != getattr(RemoteRunOptions, name) else []
             for name in ("title", "purpose", "contact"):
-                said = getattr(self.remote, name)
-                words += [f"--{name}", said] if said else []
+                text = getattr(self.remote, name)
+                words += [f"--{name}", text] if text else []
         return shlex.join(words)
 
-    def _what(self, sites: Sequence[str] | None) -> list[str]:
+    def _command_words(self, sites: Sequence[str] | None) -> list[str]:
         if self.remote is None:
             if sites is not None and self.reading.site_column is not None:
                 sites = ("DATA",)
@@ -326,11 +332,13 @@ class Job:
         return ["federation", *command]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the job for its file; ``from_json`` reads it."""
         values = dataclasses.asdict(dataclasses.replace(self, tables=None))
         return {name: value for name, value in values.items() if name not in ("begun", "tables")}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Job":
+        """Return the job that ``to_json`` wrote; raise ModelError if it is not one."""
         try:
             return cls(
                 **{
@@ -347,12 +355,12 @@ class Job:
             raise ModelError(f"the job of the run cannot be read: {error}") from error
 
 
-def _summary(said: dict[str, Any] | None) -> SummarySettings | None:
-    return None if said is None else SummarySettings(**{k: _tuples(v) for k, v in said.items()})
+def _summary(content: dict[str, Any] | None) -> SummarySettings | None:
+    return None if content is None else SummarySettings(**{k: _tuples(v) for k, v in content.items()})
 
 
-def _remote(said: dict[str, Any] | None) -> RemoteRunOptions | None:
-    return None if said is None else RemoteRunOptions(**{k: _tuples(v) for k, v in said.items()})
+def _remote(content: dict[str, Any] | None) -> RemoteRunOptions | None:
+    return None if content is None else RemoteRunOptions(**{k: _tuples(v) for k, v in content.items()})
 
 
 def _tuples(value: Any) -> Any:
@@ -360,7 +368,8 @@ def _tuples(value: Any) -> Any:
 
 
 def parse_ks(text: str) -> tuple[int, ...]:
-    """
+    """Return the numbers of clusters that ``-k`` names.
+
     >>> parse_ks("3"), parse_ks("2..5"), parse_ks("2,4,8"), len(parse_ks("auto"))
     ((3,), (2, 3, 4, 5), (2, 4, 8), 12)
     """
@@ -377,19 +386,19 @@ def parse_ks(text: str) -> tuple[int, ...]:
             f"k must be a number (3), a range (2..10), a list (2,4,8) or auto, got {text!r}"
         ) from None
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
-        raise InputError(f"k must be at least 1, and a range must rise: got {text!r}")
+        raise InputError(f"k must be at least 1, each k once, and a range must increase, got {text!r}")
     return tuple(sorted(ks))
 
 
 def expand(patterns: list[str]) -> tuple[str, ...]:
-    """File names; a pattern that the shell did not expand is expanded here."""
+    """Return file names; patterns that the shell did not expand are expanded."""
     files: list[str] = []
     for pattern in patterns:
-        known = is_file(pattern) and any(c in pattern for c in "*?[")
-        found = sorted(glob.glob(pattern)) if known else [pattern]
-        if not found:
-            raise InputError(f"no file is named like {pattern}")
-        files += found
+        is_pattern = is_file(pattern) and any(c in pattern for c in "*?[")
+        matches = sorted(glob.glob(pattern)) if is_pattern else [pattern]
+        if not matches:
+            raise InputError(f"no file matches {pattern}")
+        files += matches
     twice = sorted({f for f in files if files.count(f) > 1})
     if twice:
         raise InputError(f"{twice[0]} is given twice")

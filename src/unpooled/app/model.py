@@ -1,6 +1,6 @@
 """A saved model: the preparation and the centres, in a file without code.
 
-A line of text with the version, a SHA-256 digest, and the codec's bytes.
+The file is a line of text with the format, a SHA-256 digest, and the codec's bytes.
 """
 
 import hashlib
@@ -18,22 +18,22 @@ from unpooled.kernels.observed import nearest_observed
 from unpooled.protocol import codec
 from unpooled.protocol.messages import Message
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.typing import FloatArray, IntArray
 
-VERSION = 1
-_NAME = b"unpooled model "
+_NAME, _FORMAT = b"unpooled model ", "format "
 
 
 class Labels(NamedTuple):
     """The cluster of every row of a table, and its distance to the centre."""
 
-    clusters: IntArray  # (n,) from 1, the largest cluster; 0 for a row that was left out
-    distances: FloatArray  # (n,) to the centre, in prepared columns that it has; nan for one left out
+    clusters: IntArray  # (n,) from 1, the largest cluster; 0 for a row that is left out
+    distances: FloatArray  # (n,) to the centre, over the prepared columns that the row has; nan if left out
 
 
 @dataclass(frozen=True, eq=False)
 class Model(Message):
-    """The preparation and the centres: all that assigns a row to a cluster."""
+    """The preparation and the centres, which assign a row to a cluster."""
 
     preparation: Preparation
     centers: FloatArray  # (k, d) in prepared columns, the largest cluster first
@@ -41,7 +41,7 @@ class Model(Message):
     made_by: str  # program and version, method, seed
 
     def reading(self, fitted: Reading) -> Reading:
-        """How new rows are read: as those of the fit, but for the model's columns, whose kinds are known."""
+        """Return the options to read new rows: those of the fit, for the model's columns and their kinds."""
         kinds = self.preparation.kinds
         return replace(
             fitted,
@@ -52,15 +52,16 @@ class Model(Message):
         )
 
     def predict(self, table: Table, *, lacking: bool = False) -> Labels:
-        """The nearest centre of every row, by the same preparation as when the model was made.
+        """Return the nearest centre of every row, after the preparation of the fit.
 
-        A model of rows with missing cells compares by the columns that a row has, and leaves out one
-        without any. With ``lacking`` a column that the table lacks is then missing in every row.
+        A model that keeps missing values compares a row by the columns that it has, and leaves out a row
+        without any. With ``lacking``, such a model treats a column that the table lacks as missing in every
+        row.
         """
-        needed = [name for name in self.preparation.kinds if name not in table.names]
-        may = lacking and self.preparation.keeps_missing and len(needed) < len(self.preparation.kinds)
-        if needed and not may:
-            raise InputError(f"the model needs the columns {', '.join(needed)}, which the table lacks")
+        absent = [name for name in self.preparation.kinds if name not in table.names]
+        may_lack = lacking and self.preparation.keeps_missing and len(absent) < len(self.preparation.kinds)
+        if absent and not may_lack:
+            raise InputError(f"the model needs the columns {', '.join(absent)}, which the table lacks")
         clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
         keep = self.preparation.rows_used(table)
         if keep.any():
@@ -71,15 +72,14 @@ class Model(Message):
 
 
 def save(path: Path, model: Model) -> None:
-    """Write a model, whole or not at all."""
+    """Write a model atomically."""
     body = codec.encode(model)
-    write_atomically(
-        path, _NAME + str(VERSION).encode() + b"\n" + hashlib.sha256(body).digest() + body, shared=True
-    )
+    head = _NAME + f"{_FORMAT}{FORMAT}\n".encode()
+    write_atomically(path, head + hashlib.sha256(body).digest() + body, shared=True)
 
 
 def load(path: Path) -> Model:
-    """Read a model, or raise ModelError that names the fault."""
+    """Return the model in a file; raise ModelError, with the reason, if the file is not one."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -87,9 +87,10 @@ def load(path: Path) -> Model:
     head, _, rest = data.partition(b"\n")
     if not head.startswith(_NAME):
         raise ModelError(f"{path}: not a model of unpooled")
-    version = head[len(_NAME) :][:20].decode(errors="replace")
-    if version != str(VERSION):
-        raise ModelError(f"{path}: model of version {version}, this program reads version {VERSION}")
+    number = head[len(_NAME) :][:20].decode(errors="replace").removeprefix(_FORMAT)
+    is_marked = head.startswith(_NAME + _FORMAT.encode()) and number.isdecimal()
+    if wrong := format_error(int(number) if is_marked else None):
+        raise ModelError(f"{path}: a model of {wrong}")
     if hashlib.sha256(rest[32:]).digest() != rest[:32]:
         raise ModelError(f"{path}: the model is truncated or was altered ({len(data)} bytes)")
     try:

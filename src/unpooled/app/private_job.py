@@ -1,4 +1,4 @@
-"""A job under differential privacy: the options that it must have and must not have, and its algorithm."""
+"""A job under differential privacy: the options that it requires and refuses, and its algorithm."""
 
 from typing import TYPE_CHECKING
 
@@ -13,37 +13,37 @@ _SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
 
 
 def check_private(job: "Job") -> None:
-    """Refuse every option that would release something without noise, and give the reason."""
+    """Raise InputError for every option that would release something without noise."""
     if job.protect != "none" and job.remote is None:
         raise InputError(
-            f"--epsilon and --protect {job.protect} exclude each other: a site has noise, or it has not"
+            f"--epsilon and --protect {job.protect} exclude each other: with --epsilon every answer has noise"
         )
     if not job.preparation_options.bounds:
         raise InputError(
-            "--epsilon needs the bounds of every column that is used, said by those who know it: "
-            "--bounds age=0:110 (bounds taken from the data would tell of its extreme rows)"
+            "--epsilon needs the bounds of every column that is used, from knowledge of the subject: "
+            "--bounds age=0:110. Bounds taken from the data would disclose extreme rows"
         )
     names = [name for name, _, _ in job.preparation_options.bounds]
     columns = job.preparation_options.columns
     if not isinstance(columns, str) and set(columns) != set(names):
         odd = sorted(set(columns) ^ set(names))
         raise InputError(
-            f"--epsilon: columns and bounds must be of the same names; not in both: {', '.join(odd)}"
+            f"--epsilon: --columns and --bounds must name the same columns. In one only: {', '.join(odd)}"
         )
     if job.reading.categorical:
         raise InputError(
-            "--epsilon works on numbers: which levels a category has is learnt from rows, without noise"
+            "--epsilon works on numbers only: the list of categories would be learnt from rows, without noise"
         )
     if job.preparation_options.missing == "refuse":
         raise InputError(
-            "--missing refuse would tell whether a value is missing; with --epsilon use fill or drop"
+            "--missing refuse would disclose whether a value is missing. With --epsilon use fill or drop"
         )
     if job.preparation_options.missing == "keep":
-        raise InputError("--missing keep counts cells without noise; with --epsilon use fill or drop")
+        raise InputError("--missing keep counts cells without noise. With --epsilon use fill or drop")
     if len(job.ks) > 1:
         raise InputError(
-            f"--epsilon with {len(job.ks)} values of k: the criteria that choose k look at rows again, which "
-            "nothing pays for; give one k"
+            f"--epsilon with {len(job.ks)} values of k: the criteria that choose k read rows again, outside "
+            "the privacy budget. Give one k"
         )
     if job.method not in ("lloyd", "fuzzy"):
         raise InputError(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")
@@ -51,7 +51,7 @@ def check_private(job: "Job") -> None:
 
 
 def private_method(job: "Job") -> Private:
-    """The private algorithm of a job with an epsilon."""
+    """Return the private algorithm of a job with an epsilon."""
     assert job.epsilon is not None
     names, lower, upper = (tuple(part) for part in zip(*job.preparation_options.bounds, strict=True))
     return Private(

@@ -1,4 +1,4 @@
-"""The result of a private job. It uses only released numbers, so it may be shown to anyone."""
+"""The result of a private job. It uses only released numbers, so anybody may see it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from unpooled.app.model import Model
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
 from unpooled.data import Preparation
-from unpooled.html.html import figure
+from unpooled.html.html import counted, figure
 from unpooled.privacy import Forecast
 from unpooled.protocol.run_loop import Run
 
@@ -46,6 +46,7 @@ class PrivateResult(JobResult):
         return prepared(self.method.columns, self.run.state.inertia_transform, self.method.drop)
 
     def model(self) -> Model:
+        """Return the preparation and the centres, to be saved."""
         state = self.run.state
         made_by = (
             f"unpooled {__version__}, private {self.job.method}, epsilon {self.epsilon:g}, k={self.job.ks[0]}"
@@ -55,9 +56,10 @@ class PrivateResult(JobResult):
         )
 
     def headline(self) -> str:
+        """Return the answer in a sentence."""
         k, state = self.job.ks[0], self.run.state
         return (
-            f"About {state.n:,.0f} rows fall into {k} {'cluster' if k == 1 else 'clusters'}; every number "
+            f"About {state.n:,.0f} rows fall into {counted(k, 'cluster')}; every number "
             f"here carries noise: ({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row."
         )
 
@@ -65,7 +67,7 @@ class PrivateResult(JobResult):
     def left_out(self) -> list[dict[str, Any]]:
         """The sites that are not in the result, or not in all of it: {"site": ..., "why": ...}.
 
-        Who took part is no secret. How many rows lack values is one, and is not said.
+        The participants are public. The number of rows with missing values is secret, and not in the result.
         """
         silent = dict(self.job.absent)
         for record in self.run.records:
@@ -73,16 +75,16 @@ class PrivateResult(JobResult):
         return [{"site": site, "why": why} for site, why in silent.items()]
 
     def notes(self) -> list[str]:
-        """Notes for the reader, one line each."""
+        """Return notes for the reader, one line each."""
         warning = self.forecast.warning
         return [
             f"expected: {self.forecast}",
             *([f"warning: {warning}"] if warning else []),
-            f"{len(self.run.state.releases)} releases; a new run costs its epsilon again, and both add up",
+            f"{len(self.run.state.releases)} releases; a new run spends its epsilon again, and both add up",
         ]
 
     def rows(self) -> list[list[str]]:
-        """A table: cluster, rows, the centre in each column's own unit."""
+        """Return a table: cluster, rows, the centre in each column's own unit."""
         state = self.run.state
         return [
             [str(i + 1), f"{state.sizes[j]:.0f}", *(figure(float(x)) for x in state.centers[j])]
@@ -90,6 +92,7 @@ class PrivateResult(JobResult):
         ]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the result for programs; nan becomes null."""
         state, expected = self.run.state, self.forecast
         columns = self.method.columns
         value = {

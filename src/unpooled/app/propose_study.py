@@ -1,4 +1,4 @@
-"""The study of a job between machines: what sites are asked to approve before they answer anything."""
+"""The study of a job between machines. Sites answer its queries only after they have approved it."""
 
 import socket
 from datetime import UTC, datetime, timedelta
@@ -22,15 +22,13 @@ from unpooled.storage.account import account as account_name
 if TYPE_CHECKING:
     from unpooled.app.job import Job, RemoteRunOptions
 
-_CELLS = 500  # that a start looks at, or eight for every cluster if that is more
-_STARTING = (AskClusterSums, AskDrawnSums, AskObservedSums, *NOISY)  # asked about the cells of a start, too
-_CLOSING = (
-    4  # rounds after those of the method: comparing restarts, choosing k, describing, and the last sums
-)
+_CELLS = 500  # cells that a start uses, or eight for every cluster if that is more
+_STARTING = (AskClusterSums, AskDrawnSums, AskObservedSums, *NOISY)  # a start asks them about its cells
+_CLOSING = 4  # rounds after those of the method: compare restarts, choose k, describe, and the last sums
 
 
 def proposed(job: "Job", remote: "RemoteRunOptions") -> tuple[Study, str]:
-    """The study of a job, and its signature by the federation's key; "" where there is no federation."""
+    """Return the study of a job and its signature by the federation's key, "" without a federation."""
     name, key, sign = "", "", None
     if remote.federation:
         from unpooled.federation.provisioning.federation_folder import FederationFolder
@@ -60,7 +58,7 @@ def proposed(job: "Job", remote: "RemoteRunOptions") -> tuple[Study, str]:
         secure=job.secure,
         restarts=job.n_init,
         rounds=job.max_rounds + _CLOSING,
-        questions=tuple((name, most) for name, (_, most) in sorted(asked.items())),
+        questions=tuple((name, centers) for name, (_, centers) in sorted(asked.items())),
         work=_work(job, [kind for kind, _ in asked.values()]),
         created=remote.created,
         expires=remote.expires,
@@ -72,35 +70,36 @@ def proposed(job: "Job", remote: "RemoteRunOptions") -> tuple[Study, str]:
 
 
 def account() -> str:
-    """Who answers for a study if nobody is named: this account."""
-    return f"{account_name() or 'somebody'} at {socket.gethostname()}"
+    """Return the contact of a study without --contact: the account that proposes it."""
+    return f"{account_name() or 'unknown account'} at {socket.gethostname()}"
 
 
 def title_of(job: "Job", federation: str) -> str:
-    """What a study is called if nobody said it."""
+    """Return the title of a study without --title."""
     method = "k-means" if job.method == "lloyd" else job.method
     low, high = min(job.ks), max(job.ks)
     return f"{method} of {federation or 'a federation'}, k {low if low == high else f'{low}..{high}'}"
 
 
 def _questions(job: "Job") -> dict[str, tuple[type[Question[Any]], int]]:
-    """All that the job may ask, by wire name, and about how many centres at once at most."""
+    """Return all questions that the job may ask by wire name, and the largest number of centres in each."""
     kinds: list[type[Question[Any]]]
     if job.epsilon is not None:
         kinds = [AskSchema, *NOISY, *Private.asks]
     else:
         kinds = [*PREPARE, *DESCRIBE, *METHODS[job.method].questions()]
-    most = max(job.ks)
-    cells = max(_CELLS, 8 * most)
+    max_k = max(job.ks)
+    cells = max(_CELLS, 8 * max_k)
     return {
-        codec.name_of(kind): (kind, cells if kind in _STARTING or not _ours(kind) else most) for kind in kinds
+        codec.name_of(kind): (kind, cells if kind in _STARTING or not _ours(kind) else max_k)
+        for kind in kinds
     }
 
 
 def _work(job: "Job", kinds: list[type[Question[Any]]]) -> tuple[tuple[str, str, float], ...]:
-    """(wire name, field, most) of all that decides how long a site works on the job's questions.
+    """Return (wire name, field, maximum) of every field that determines how long a site works on a question.
 
-    A field that the method does not state may have any value that a site answers.
+    A field that the method does not limit may have any value that sites accept.
     """
     stated: WorkLimits = {AskPartsBound: {"work": job.certifying}}
     if job.epsilon is None:
@@ -116,17 +115,18 @@ def _work(job: "Job", kinds: list[type[Question[Any]]]) -> tuple[tuple[str, str,
 
 
 def _ours(kind: type[Question[Any]]) -> bool:
-    """True for a question of this package: of one's own methods it is not known how they start."""
+    """Return True for a question of this package. How other methods start is unknown."""
     return kind.__module__.startswith("unpooled.")
 
 
 def now_and_later(days: float) -> tuple[str, str]:
-    """When a study is proposed, and when it expires."""
+    """Return the time of now, when a study is proposed, and the time when it expires."""
     if not 0 < days <= 3660:
-        raise InputError(f"--expires must be a number of days above 0 and up to ten years, got {days:g}")
+        raise InputError(f"--expires must be a number of days above 0 and up to 3660, got {days:g}")
     now = datetime.now(UTC)
     return now.isoformat(timespec="seconds"), (now + timedelta(days=days)).isoformat(timespec="seconds")
 
 
 def seconds_until(expires: str) -> float:
+    """Return the seconds until a time, at least 1."""
     return max((datetime.fromisoformat(expires) - datetime.now(UTC)).total_seconds(), 1.0)

@@ -1,7 +1,7 @@
 """The folder of a run: the job, the checkpoint, the model, the result and the report.
 
-Every file in it is written whole or not at all. After a kill the folder holds a job and a checkpoint, and
-``unpooled resume`` continues from them.
+Every file in it is written atomically. After a kill the folder holds a job and a checkpoint, from which
+``unpooled resume`` continues.
 """
 
 import json
@@ -19,10 +19,10 @@ from unpooled.optimality.certificate import Certificate
 from unpooled.protocol import codec
 from unpooled.protocol.run_loop import Run, run_from_checkpoint
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.storage.portable_paths import located, portable
 from unpooled.storage.spreadsheet import csv_text
 
-VERSION = 1
 R = TypeVar("R", bound=JobResult)
 _FILES = (
     "job.json",
@@ -52,41 +52,42 @@ class RunFolder:
         return tuple(self.path / name for name in _FILES)
 
     def inputs(self, *outputs: Path) -> list[Path]:
-        """The files that must not be overwritten: the run's own, those it read, and outputs that are one.
+        """Return the files that must not be overwritten: the run's own, those it read, and such outputs.
 
-        The run may have been started in another folder, so an output is one that it read also if it has the
-        name, the size and the time of change.
+        The run may have been started in another folder. Therefore an output with the same name, size and
+        modification time as a file that the run read counts as that file.
         """
-        read = [(Path(file), size, changed) for file, size, changed in self._job_json()["seen"] if size]
+        prints = self._job_json()["fingerprints"]
+        read = [(Path(file), size, changed) for file, size, changed in prints if size]
         known = {(path.name, size, changed) for path, size, changed in read}
-        found = [(path, path.stat()) for path in outputs if path.is_file()]
-        same = [path for path, now in found if (path.name, now.st_size, now.st_mtime_ns) in known]
+        existing = [(path, path.stat()) for path in outputs if path.is_file()]
+        same = [path for path, now in existing if (path.name, now.st_size, now.st_mtime_ns) in known]
         return [*self.files, *(path for path, _, _ in read), *same]
 
-    # ------------------------------------------------------------ making
+    # ------------------------------------------------------------ writing
 
     def begin(self, job: Job) -> bool:
-        """Write the job, and return whether the folder was created."""
+        """Write the job; return True if this created the folder."""
         created = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         self.tidy()
         for path in self.files:
             path.unlink(missing_ok=True)
         content = {
-            "version": VERSION,
+            "format": FORMAT,
             "unpooled": __version__,
             "begun": job.begun,
             "job": _renamed(job, lambda folder: portable(folder, folder, self.path)).to_json(),
-            "seen": job.fingerprint(),
+            "fingerprints": job.fingerprint(),
         }
         self._write_json(self.job, content)
         return created
 
     def tidy(self) -> None:
-        """Remove the temporary files that a kill during a write left beside the files."""
+        """Remove the temporary files that a kill during a write left behind."""
         for name in _FILES:
-            for left in self.path.glob(f".{name}.*"):
-                left.unlink()
+            for temporary in self.path.glob(f".{name}.*"):
+                temporary.unlink()
 
     def give_up(self, created: bool) -> None:
         """Remove the job of a run that failed before its first checkpoint, and the folder if ``created``."""
@@ -116,31 +117,31 @@ class RunFolder:
     # ------------------------------------------------------------ reading
 
     def load_job(self) -> Job:
-        """The job of the run; raises if the folder holds no run."""
+        """Return the job of the run; raise ModelError if the folder does not hold a run."""
         content = self._job_json()
         job = replace(Job.from_json(content["job"]), begun=str(content.get("begun", "")))
         return _renamed(job, lambda folder: located(folder, self.path))
 
     def check_unchanged(self, job: Job) -> None:
-        """Raise if a file of the job was changed since the run began."""
+        """Raise InputError if a file of the job changed since the run began."""
         content = self._job_json()
         if job.remote is not None and not self.checkpoint.exists() and content["unpooled"] != __version__:
             raise InputError(
-                f"{self.path}: the run was begun by unpooled {content['unpooled']}, this is {__version__}; "
-                f"sites answer one version alone: finish it with that version (pip install "
-                f"unpooled=={content['unpooled']}, everywhere), or begin it anew with unpooled federation run"
+                f"{self.path}: unpooled {content['unpooled']} began the run and this is {__version__}, but "
+                "all sites of a run need the same version. Finish it with that version (pip install "
+                f"unpooled=={content['unpooled']}, everywhere), or start anew with unpooled federation run"
             )
-        for file, size, changed in content["seen"]:
+        for file, size, changed in content["fingerprints"]:
             if size is None:
                 raise InputError(
                     f"{file}: rows of a server, a pipe or a table in memory may have changed since the run "
-                    "began; start a new run"
+                    "began. Start a new run"
                 )
             if not Path(file).exists():
-                raise InputError(f"{file}: no such file; the run began with it")
+                raise InputError(f"{file}: no such file, and the run began with it. Restore the file")
             now = Path(file).stat()
             if [now.st_size, now.st_mtime_ns] != [size, changed]:
-                raise InputError(f"{file} was changed since the run began; start a new run with unpooled fit")
+                raise InputError(f"{file} was changed since the run began. Start a new run with unpooled fit")
 
     def _job_json(self) -> dict[str, Any]:
         if not self.path.is_dir():
@@ -148,31 +149,31 @@ class RunFolder:
         if not self.job.exists():
             raise ModelError(f"{self.path}: not the folder of a run (it has no job.json)")
         try:
-            content = json.loads(self.job.read_text(encoding="utf-8"))
-            version = content["version"]
-        except (ValueError, KeyError, TypeError) as error:
+            content: dict[str, Any] = json.loads(self.job.read_text(encoding="utf-8"))
+            number = content.get("format")
+        except (ValueError, AttributeError) as error:
             raise ModelError(f"{self.job}: cannot be read ({error})") from error
-        if version != VERSION:
-            raise ModelError(f"{self.path}: a run of version {version}, this program reads version {VERSION}")
-        return content  # type: ignore[no-any-return]
+        if wrong := format_error(number):
+            raise ModelError(f"{self.path}: a run of {wrong}")
+        return content
 
     def load_result(self) -> ClusterResult:
-        """The result of the run, which must be finished, and without noise."""
+        """Return the result of the run, which must be finished, and without noise."""
         job = self.load_job()
         if job.epsilon is not None:
             raise InputError(
-                f"{self.path}: a private run has no report; the report asks for sums without noise"
+                f"{self.path}: a private run has no report, because a report needs sums without noise"
             )
         return self.with_certificate(ClusterResult(job, self.load_run(job)))
 
     def keep_certificate(self, result: ClusterResult) -> None:
-        """Keep the certificate of a finished run, and write the outputs again, with it."""
+        """Store the certificate of a finished run, and write the outputs again with it."""
         assert result.later_proof is not None
         write_atomically(self.certificate, codec.encode(result.later_proof))
         self.finish(result)
 
     def with_certificate(self, result: R) -> R:
-        """The result with the certificate that is kept, if there is one."""
+        """Return the result with the stored certificate, if there is one."""
         if not isinstance(result, ClusterResult) or not self.certificate.exists():
             return result
         try:
@@ -182,31 +183,35 @@ class RunFolder:
         return replace(result, later_proof=proof)
 
     def load_run(self, job: Job) -> Run[Any]:
-        """The job's run, which must be finished."""
+        """Return the job's run, which must be finished."""
         if not self.checkpoint.exists():
-            raise ModelError(f"{self.path}: the run has not begun; unpooled resume {self.path} begins it")
+            raise ModelError(f"{self.path}: the run has not begun. unpooled resume {self.path} begins it")
         run = run_from_checkpoint(self.checkpoint, job.algorithm())
         if not run.finished:
-            raise ModelError(f"{self.path}: the run is not finished; unpooled resume {self.path} goes on")
+            raise ModelError(
+                f"{self.path}: the run is not finished. unpooled resume {self.path} continues it"
+            )
         return run
 
     def load_model(self) -> Model:
-        """The run's model."""
+        """Return the run's model."""
         self._job_json()
         if not self.model.exists():
-            raise ModelError(f"{self.path}: the run has no model yet; unpooled resume {self.path} goes on")
+            raise ModelError(
+                f"{self.path}: the run has no model yet. unpooled resume {self.path} continues the run"
+            )
         return load(self.model)
 
 
 def _renamed(job: Job, rename: Callable[[str], str]) -> Job:
-    """The job with another name of its federation's folder: a run within that folder is moved with it."""
+    """Return the job with another name of its federation's folder, which may move together with the run."""
     if job.remote is None or not job.remote.federation:
         return job
     return replace(job, remote=replace(job.remote, federation=rename(job.remote.federation)))
 
 
 def history_csv(result: JobResult) -> str:
-    """One line per round."""
+    """Return the table of rounds: one line each."""
     rows: list[list[object]] = [["round", "movement", "inertia", "exchanges", "sites", "numbers", "bytes"]]
     for r in result.run.history:
         numbers, size = sum(r.numbers.values()), sum(r.bytes.values())

@@ -1,6 +1,7 @@
 """Execution of a job, in this process or by a federation's server: from its files to its folder.
 
-``unpooled fit`` and ``unpooled.cluster`` both come here. Only a line of progress is printed.
+``unpooled fit``, ``unpooled federation run`` and ``unpooled.cluster`` call ``execute``. It prints a line of
+progress and warnings, nothing else.
 """
 
 import shutil
@@ -25,7 +26,7 @@ from unpooled.optimality.parts import progress as parts_bounded
 from unpooled.protocol.run_loop import RoundRecord, run
 from unpooled.storage.atomic_files import write_atomically
 
-if TYPE_CHECKING:  # runs between machines need packages that need not be installed
+if TYPE_CHECKING:  # runs between machines need optional packages
     from unpooled.federation.coordinator_run import RunTask
     from unpooled.site.session import RunTerms
 
@@ -34,18 +35,19 @@ ROUND = "rounds"  # the phase of every round
 
 
 class Observer(Protocol):
-    """An observer of a job: called with every round, with each activity, news and warning as text."""
+    """An observer of a job: called with every round, every activity, every notice and every warning."""
 
     def __call__(self, record: RoundRecord) -> None: ...
-    def activity(self, what: str, phase: str = "") -> None: ...
-    def notify(self, what: str) -> None: ...
-    def warn(self, what: str) -> None: ...
+    def activity(self, text: str, phase: str = "") -> None: ...
+    def notify(self, text: str) -> None: ...
+    def warn(self, text: str) -> None: ...
 
 
 class ProgressLine:
-    """A line that shows the current activity and every finished round; ``shown`` shows it, None: nobody.
+    """A line with the current activity or the last finished round.
 
-    ``marks`` are the phases of the job and the rounds, with the times at which they began.
+    ``display`` shows the line; None shows nothing. ``marks`` are the phases of the job and the rounds, with
+    the times at which they began.
     """
 
     def __init__(self, display: Callable[[str], None] | None) -> None:
@@ -53,19 +55,21 @@ class ProgressLine:
         self.marks: list[tuple[str, float]] = []
 
     def activity(self, text: str, phase: str = "") -> None:
+        """Show what the job is doing, and note the beginning of a phase."""
         if phase:
             self.marks.append((phase, time.monotonic()))
         if self._display is not None:
             self._display(text)
 
     def notify(self, text: str) -> None:
-        """Show what somebody must know who waits, also where there is no line."""
+        """Show a notice to the person who waits, even without a line of progress."""
         if self._display is not None:
             self._display(text)
         else:
             print(f"unpooled: {text}", file=sys.stderr)
 
     def warn(self, text: str) -> None:
+        """Print a warning."""
         print(f"warning: {text}", file=sys.stderr)
 
     def __call__(self, record: RoundRecord) -> None:
@@ -81,7 +85,7 @@ class ProgressLine:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[ProgressLine]:
-    """A line in a notebook, or on stderr; none if ``quiet``, or if stderr is neither."""
+    """Yield a line of progress in a notebook or on a terminal; elsewhere, or if ``quiet``, a silent one."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules and not quiet else None
     if shell is not None and hasattr(shell, "kernel"):
         from IPython.display import display
@@ -107,12 +111,12 @@ def execute(
     threads: int | None = None,
     stopped: Callable[[str], None] = lambda how: None,
 ) -> JobResult:
-    """Do a job and write all its files; ``new`` is False for a run that is resumed.
+    """Run a job, write all its files and return its result; ``new`` is False for a run that is resumed.
 
-    If the user stops the job, ``stopped`` is called with a message that says how to resume it.
+    If the user stops the job, ``stopped`` is called with a message that explains how to resume it.
     """
-    done = _run_local if job.remote is None else _run_remote
-    result = done(job, folder, observer, new, threads, stopped)
+    run_job = _run_local if job.remote is None else _run_remote
+    result = run_job(job, folder, observer, new, threads, stopped)
     observer.activity("writing", "files")
     if folder is not None:
         result = folder.with_certificate(result)
@@ -122,7 +126,7 @@ def execute(
     observer.activity("bounding the inertia", "certificate")
     try:
         result = replace(result, later_proof=certificate_of(result, job.certify, report=observer.activity))
-    except UnpooledError as error:  # the clustering is done, and stays
+    except UnpooledError as error:  # the clustering itself is done
         observer.warn(f"no certificate: {error}")
         return result
     if folder is not None:
@@ -150,19 +154,21 @@ def _run_local(
         if most < len(AUTO):
             observer.warn(f"k is compared from 1 to {most} only: there are {federation.rows} rows")
     elif len(job.ks) > 1 and max(job.ks) > federation.rows:
-        asked = f"k = {min(job.ks)} to {max(job.ks)}"
-        raise InputError(f"{asked} is asked for, and there are {federation.rows} rows: k is at most that")
+        raise InputError(
+            f"k = {min(job.ks)} to {max(job.ks)} is too many for {federation.rows} rows. Use a k of at most "
+            f"{federation.rows}"
+        )
     for site, why in absent.items():
         observer.warn(f"{site} is left out: {why}")
     for source, rows in blank.items():
         observer.warn(f"{source}: {rows} rows at its end have no value and are left out")
     created = folder.begin(job) if folder is not None and new else False
     observer.activity("agreeing on columns and scales, looking for starts", "columns and starts")
-    heard = parts_bounded.set(
+    token = parts_bounded.set(
         lambda done, of: observer.activity(f"certificate: {done} of {of} parts of a site's rows are bounded")
     )
     try:
-        done = run(
+        finished = run(
             job.algorithm(),
             federation,
             seed=job.seed,
@@ -173,13 +179,13 @@ def _run_local(
         if folder is not None and new:
             folder.give_up(created)
         if isinstance(error, KeyboardInterrupt) and folder is not None and folder.checkpoint.exists():
-            stopped(f"stopped; unpooled resume {folder.path} goes on")
+            stopped(f"stopped. unpooled resume {folder.path} continues the run")
         raise
     finally:
-        parts_bounded.reset(heard)
+        parts_bounded.reset(token)
         if job.dask:
             release(federation)
-    return result_of(job, done)
+    return result_of(job, finished)
 
 
 def _run_remote(
@@ -203,10 +209,10 @@ def _run_remote(
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
         return result_of(job, folder.load_run(job))
     except KeyboardInterrupt:
-        stopped(f"the run goes on; unpooled resume {folder.path} follows it")
+        stopped(f"the run continues at the server. unpooled resume {folder.path} follows it")
         raise
     except (EngineError, TooFewAnswersError) as error:
-        raise type(error)(f"{error}; unpooled resume {folder.path} goes on") from error
+        raise type(error)(f"{error}; unpooled resume {folder.path} continues the run") from error
     except UnpooledError:
         if new:
             folder.give_up(created)
@@ -216,7 +222,7 @@ def _run_remote(
 
 
 def note_run(remote: RemoteRunOptions, folder: RunFolder) -> None:
-    """Tell the federation's folder where the files of a run are, for its desk."""
+    """Note in the federation's folder where the files of a run are; the monitor lists them."""
     if remote.federation:
         from unpooled.federation.provisioning.federation_folder import FederationFolder
 
@@ -224,7 +230,7 @@ def note_run(remote: RemoteRunOptions, folder: RunFolder) -> None:
 
 
 def forget_run(remote: RemoteRunOptions, folder: RunFolder) -> None:
-    """Take a run that left nothing out of the federation's list."""
+    """Remove a run without files from the federation's list."""
     if remote.federation and not folder.job.exists():
         from unpooled.federation.provisioning.federation_folder import FederationFolder
 
@@ -235,7 +241,7 @@ def _followed(job: Job, remote: RemoteRunOptions, observer: Observer) -> Path:
     """Run a job at the federation's server and return the checkpoint of the finished run."""
     if not remote.federation:
         raise ModelError(
-            "the run is another console's: copy the checkpoint from the server's workspace here, "
+            "the run is another console's. Copy its checkpoint from the server's workspace into this folder: "
             f"runs/{remote.run}/checkpoint"
         )
     from unpooled.federation.provisioning.federation_folder import FederationFolder
@@ -255,7 +261,7 @@ def _followed(job: Job, remote: RemoteRunOptions, observer: Observer) -> Path:
 
 
 def tasks(job: Job, remote: RemoteRunOptions) -> "tuple[RunTask, RunTerms]":
-    """The task for the coordinator's end and the terms for the sites' ends of a job."""
+    """Return the task of the coordinator and the terms for the sites of a job."""
     from unpooled.app.propose_study import proposed
     from unpooled.federation.coordinator_run import RunTask
     from unpooled.site.session import RunTerms
@@ -284,7 +290,7 @@ def tasks(job: Job, remote: RemoteRunOptions) -> "tuple[RunTask, RunTerms]":
 
 
 def federation_files(job: Job) -> list[Path]:
-    """The files of the federation that does a job; none if another console submits it."""
+    """Return the files of the federation that runs a job; none if another console submits it."""
     if job.remote is None or not job.remote.federation:
         return []
     from unpooled.federation.provisioning.federation_folder import federation_folder_files

@@ -1,1 +1,1 @@
-"""Small pieces of HTML and SVG for reports, audits and recomputed papers."""
+"""HTML and SVG elements for reports, the pages about a site and a federation, and recomputed papers."""

@@ -4,7 +4,8 @@ import math
 
 from unpooled.app.release.release_tables import ReleaseContents
 from unpooled.app.release.released_counts import REDACTED
-from unpooled.html.html import FULL, colour, drawing, tag, text
+from unpooled.html.html import FULL, colour
+from unpooled.html.svg import drawing, tag, text
 
 _STYLE = """
 svg { background: #fff; font: 13px system-ui, "Segoe UI", Roboto, Arial, sans-serif; } text { fill: #1d232b; }

@@ -116,7 +116,9 @@ def relation(
         if not both:
             said.append(f"{which} has no site in common with this one.")
             continue
-        min_difference = max(preset.min_people, PRESETS[old.preset].min_people if old.preset in PRESETS else 0)
+        min_difference = max(
+            preset.min_people, PRESETS[old.preset].min_people if old.preset in PRESETS else 0
+        )
         _check_differences(now, old, both, min_difference)
         said.append(
             f"{which} is of another run, of {len(both)} of the same sites; no number of persons differs from "

@@ -7,22 +7,8 @@ from html import escape
 import numpy as np
 
 from unpooled.app.result import ClusterResult
-from unpooled.html.html import (
-    Plane,
-    colour,
-    drawing,
-    ellipse,
-    figure,
-    line,
-    natural,
-    path,
-    scrolled,
-    section,
-    small,
-    tag,
-    text,
-    ticks,
-)
+from unpooled.html.html import colour, figure, natural, scrolled, section, small
+from unpooled.html.svg import Plane, drawing, ellipse, line, path, tag, text, ticks
 from unpooled.typing import FloatArray
 
 _TICKS = 6  # on a logarithmic axis; more would touch

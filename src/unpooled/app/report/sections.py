@@ -8,7 +8,8 @@ import numpy as np
 from unpooled import __version__
 from unpooled.app.report import charts
 from unpooled.app.report.missing import kept_cells, missing_by_site
-from unpooled.app.result import ClusterResult, Trait, one_per_column
+from unpooled.app.result import ClusterResult
+from unpooled.app.traits import Trait, one_per_column
 from unpooled.data import Number
 from unpooled.html.html import (
     FULL,

@@ -1,0 +1,72 @@
+"""Traits of a cluster: how it differs from all rows, column by column."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unpooled.data import AgreedSchema
+from unpooled.evaluation import Description
+from unpooled.html.html import figure
+
+
+@dataclass(frozen=True, eq=False)
+class Trait:
+    """The difference of a cluster from all rows in one number, or in one category of a categorical column."""
+
+    column: str
+    category: str  # "" for a number
+    value: float  # the cluster's mean in the column's own unit, or the share of the category
+    spread: float  # standard deviation within the cluster; nan for a category
+    overall: float  # the mean or the share over all rows
+    effect: float  # how many standard deviations of all rows the cluster's mean lies from theirs
+
+    @property
+    def name(self) -> str:
+        return f"{self.column}: {self.category}" if self.category else self.column
+
+    def text(self) -> str:
+        """Return the trait in words.
+
+        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).text(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).text()
+        ('age 61.2 (all 53.5)', 'sex m 90% (all 50%)')
+        """
+        if self.category:
+            value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0%
+            return f"{self.column} {self.category} {value:.0%} (all {overall:.0%})"
+        return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
+
+
+def cluster_traits(description: Description, agreement: AgreedSchema, cluster: int) -> list[Trait]:
+    """Return the traits of a cluster, the largest differences first."""
+    d, transform = description, agreement.preparation
+    values, overall = transform.undo(d.means), transform.undo(d.mean[None])[0]
+    one, zero = np.ones((1, transform.width)), np.zeros((1, transform.width))
+    scales = transform.undo(one)[0] - transform.undo(zero)[0]
+    within_groups = dict(zip((c.label for c in transform.columns), agreement.within, strict=True))
+    traits = []
+    for j, (column, category) in enumerate(transform.outputs):
+        gap = d.means[cluster, j] - d.mean[j]
+        # a summary table holds means of groups: the variance within its groups comes back here
+        within = 0.0 if category else within_groups[column]
+        deviation, own = (
+            math.hypot(v, math.sqrt(within)) for v in (d.deviation[j], d.deviations[cluster, j])
+        )
+        effect = float(gap / deviation) if deviation > 0 else 0.0
+        spread = float("nan") if category else float(own * scales[j])
+        traits.append(Trait(column, category, float(values[cluster, j]), spread, float(overall[j]), effect))
+    return sorted(traits, key=lambda trait: -abs(trait.effect))
+
+
+def one_per_column(traits: list[Trait]) -> list[Trait]:
+    """Return the first trait of every column: of a categorical column, the category that differs most."""
+    first: dict[str, Trait] = {}
+    for trait in traits:
+        first.setdefault(trait.column, trait)
+    return list(first.values())
+
+
+def distinctive(traits: list[Trait]) -> str:
+    """Return the three largest traits in words; traits must be sorted, the largest first."""
+    largest = [t for t in one_per_column(traits)[:3] if abs(t.effect) >= 0.2]
+    return ", ".join(t.text() for t in largest) or "close to the mean in every column"
