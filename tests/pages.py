@@ -35,7 +35,7 @@ class Block:
     """One Python block of a page."""
 
     code: str
-    output: str | None  # what the page says it prints; None if it says nothing
+    output: str | None  # what it prints according to the page; None if the page shows no output
     line: int
 
 
@@ -95,14 +95,14 @@ def refreshed(page: Path) -> str:
 
 
 def with_methods(text: str) -> str:
-    """A page with the table of methods, from what each says of itself, where the page has room for it."""
+    """A page with the table of methods, from what each declares, where the page has room for it."""
     from unpooled.algorithms.method import list_methods
 
-    rows = ["| use it when | method | the coordinator sees |", "|---|---|---|"]
+    rows = ["| use it when | method | the coordinator needs |", "|---|---|---|"]
     for method in list_methods():
         if method.__module__.startswith("unpooled."):
             page = method.__module__.rpartition(".")[2]
-            rows.append(f"| {method.advice} | [`{method.method}`](methods/{page}.md) | {method.shows} |")
+            rows.append(f"| {method.advice} | [`{method.method}`](methods/{page}.md) | {method.visibility} |")
     table = "\n".join(rows)
     return _METHODS.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text)
 
@@ -122,7 +122,7 @@ def with_outputs(page: Path, block: re.Pattern[str], outputs: list[str]) -> str:
 
 
 def refresh(pages: list[Path], refreshed: Callable[[Path], str]) -> None:
-    """Write the pages anew, each made in an empty folder; says which of them changed."""
+    """Write the pages anew, each made in an empty folder; print which of them changed."""
     for page in pages:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
@@ -135,4 +135,5 @@ def refresh(pages: list[Path], refreshed: Callable[[Path], str]) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # for the package ``reproduction``, as in the tests
     refresh([Path(name).resolve() for name in sys.argv[1:]] or PAGES, refreshed)
