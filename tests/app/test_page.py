@@ -20,7 +20,7 @@ from unpooled.app.report import charts, page
 from unpooled.app.result import ClusterResult
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading
-from unpooled.html.html import ellipse, ticks
+from unpooled.html.svg import ellipse, ticks
 from unpooled.protocol.run_loop import run
 
 ODD = "a <b>&\"' ü"  # a name that must be shown as it is, and nothing else
@@ -147,12 +147,12 @@ def test_says_what_was_found(scanned):
     assert first.startswith("450 rows at 3 sites fall into 3 clusters")
     assert "3 is recommended: 3 clusters describe the rows best" in second  # missing kinds stay missing
     for part in (
-        "Where the clusters are",
+        "Clusters by site",
         "Absent",
         "Map",
         "Choice of k",
         "Preparation",
-        "What left each site",
+        "Numbers sent by each site",
     ):
         assert part in text
     assert scanned.job.command().split()[0:2] == ["unpooled", "fit"]
@@ -217,8 +217,8 @@ def saved(tab, kind):
 def test_tables_sort_by_a_click_and_are_saved_as_csv(seen):
     tab, folder = seen
     tab.open(folder / "scan.html")
-    cells = "[...document.querySelectorAll('#left tbody tr')].map(r => r.cells[3].textContent)"
-    head = "document.querySelectorAll('#left th')[3]"
+    cells = "[...document.querySelectorAll('#sent tbody tr')].map(r => r.cells[3].textContent)"
+    head = "document.querySelectorAll('#sent th')[3]"
     for way in ("ascending", "descending"):
         tab.value(f"{head}.click()")
         sent = [int(cell.replace(",", "")) for cell in tab.value(cells)]
@@ -227,7 +227,7 @@ def test_tables_sort_by_a_click_and_are_saved_as_csv(seen):
     tables = tab.value("document.querySelectorAll('table').length")
     kept = saved(tab, "CSV")
     assert len(kept) == tables
-    name, address = next(item for item in kept if item[0].startswith("left"))
+    name, address = next(item for item in kept if item[0].startswith("sent"))
     lines = list(csv.reader(unquote(address.partition(",")[2]).splitlines()))
     assert name.endswith(".csv")
     assert lines[0][0] == "site"
@@ -278,7 +278,7 @@ def test_a_hundred_sites_are_listed_as_people_count(tmp_path):
         np.savetxt(tmp_path / f"site{i}.csv", X, delimiter=",", header="x,y", comments="")
     text = page(outcome([str(path) for path in tmp_path.glob("*.csv")], (2,), n_init=1))
     where = re.search(r'<section id="places">(.*?)</section>', text, re.DOTALL)[1]
-    bars = re.findall(r'class="who">(.*?)<', where)
+    bars = re.findall(r'class="site">(.*?)<', where)
     assert bars == [f"site{i}" for i in range(1, 101)]
     assert re.findall(r"<td[^>]*>(site\d+)</td>", where) == bars
     assert "The 20 sites that fit worst" in text

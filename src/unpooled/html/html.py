@@ -112,7 +112,7 @@ def heat(caption: str, depth: float) -> str:
 
 
 def stacked(name: str, sizes: Sequence[float], unit: str, min_size: float = 0.07) -> str:
-    """Return a bar divided in proportion to the sizes of clusters; shares of at least ``min_size`` are named."""
+    """Return a bar divided in proportion to the sizes of clusters; shares from ``min_size`` on are named."""
     whole, parts = max(sum(sizes), 1.0), ""
     for j, size in enumerate(sizes):
         share, tip = size / whole, f"cluster {j + 1}: {size:,.0f} {unit}"

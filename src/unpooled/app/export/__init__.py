@@ -1,4 +1,4 @@
-"""A model for other programs: JSON, a scikit-learn pipeline, ONNX. Each is read back before it is written."""
+"""Export of a model to other programs: JSON, a scikit-learn pipeline, ONNX. Every export is checked first."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +19,11 @@ from unpooled.typing import FloatArray, IntArray
 __all__ = ["FORMATS", "export", "from_json", "probe", "to_json", "to_module", "to_onnx"]
 
 FORMATS = {"json": "model.json", "sklearn": "model_sklearn.py", "onnx": "model.onnx"}
-_PROBES = 1000  # rows of any numbers, and as many of whole numbers
+_PROBES = 1000  # rows of arbitrary numbers, and as many of whole numbers
 
 
 def export(model: Model, to: str, path: Path) -> int:
-    """Write the model after a check that it gives the same labels; returns the number of rows checked."""
+    """Write the model after a check that it gives the same labels; return the number of rows checked."""
     if to not in FORMATS:
         raise InputError(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
     data = {"json": to_json, "sklearn": to_module, "onnx": to_onnx}[to](model)
@@ -32,11 +32,12 @@ def export(model: Model, to: str, path: Path) -> int:
         columns = probe(model, _PROBES, whole=whole)
         expected = model.predict(Table.from_columns(_as_arrays(model, columns))).clusters
         keep = expected > 0
-        for got in _labels(data, to, model, columns):
-            differ = int((got != expected)[keep].sum())
+        for labels in _labels(data, to, model, columns):
+            differ = int((labels != expected)[keep].sum())
             if differ:
                 raise ModelError(
-                    f"the {to} model gives another cluster for {differ} of {int(keep.sum())} rows tried"
+                    f"the {to} model gives another cluster for {differ} of {int(keep.sum())} rows tried. "
+                    "Nothing is written"
                 )
         checked += int(keep.sum())
     write_atomically(path, data, shared=True)
@@ -44,7 +45,7 @@ def export(model: Model, to: str, path: Path) -> int:
 
 
 def _labels(data: bytes, to: str, model: Model, columns: dict[str, list[Any]]) -> Iterator[IntArray]:
-    """The clusters by the export, from every form in which a user may have the table."""
+    """Yield the clusters by the export, for every form in which a user may have the table."""
     if to == "json":
         yield labels_from_json(data, columns) + 1
     elif to == "onnx":
@@ -58,12 +59,12 @@ def _labels(data: bytes, to: str, model: Model, columns: dict[str, list[Any]]) -
 
 
 def _as_frame(model: Model, columns: dict[str, list[Any]]) -> Any:
-    """A DataFrame in another order, with one more column, whole numbers as such; None without pandas."""
+    """Return a DataFrame in another order, with one more column and integers; None without pandas."""
     try:
         import pandas
     except ModuleNotFoundError:
         return None
-    arrays: dict[str, Any] = {"a further column": ["text"] * len(next(iter(columns.values())))}
+    arrays: dict[str, Any] = {"another column": ["text"] * len(next(iter(columns.values())))}
     for name, cells in reversed(columns.items()):
         whole = all(isinstance(cell, int) for cell in cells)
         arrays[name] = np.array(cells) if whole else _as_arrays(model, {name: cells})[name]
@@ -71,7 +72,7 @@ def _as_frame(model: Model, columns: dict[str, list[Any]]) -> Any:
 
 
 def probe(model: Model, n: int, *, whole: bool = False) -> dict[str, list[Any]]:
-    """Generated rows for the check: every level, unknown levels, missing values and extreme values.
+    """Return generated rows for the check: every category, unknown ones, missing values, extreme values.
 
     With ``whole`` the numbers are whole, and none is missing.
     """
@@ -94,7 +95,7 @@ def _numbers(c: Number, rng: np.random.Generator, n: int) -> FloatArray:
         low, high = c.knots[0], c.knots[-1]
         return rng.uniform(low - 0.1 * (high - low), high + 0.1 * (high - low), n)
     drawn: FloatArray = c.fill + c.scale * rng.normal(0, 1.5, n)
-    return np.exp(drawn) + 0.6 if isinstance(c, Shaped) else drawn  # also rounded it has a logarithm
+    return np.exp(drawn) + 0.6 if isinstance(c, Shaped) else drawn  # even rounded it has a logarithm
 
 
 def _as_arrays(model: Model, columns: dict[str, list[Any]]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
         import onnxruntime
     except ModuleNotFoundError as missing:
         raise InputError(
-            "checking ONNX needs onnxruntime; pip install 'unpooled[onnx]' brings it"
+            "checking ONNX needs the package onnxruntime. Install it with pip install 'unpooled[onnx]'"
         ) from missing
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     kinds = model.preparation.kinds

@@ -1,11 +1,16 @@
 """A model as JSON: every step in plain numbers, for programs without unpooled.
 
-For each column in order: a number is filled if missing, then (x - shift) / scale. One with a ``form`` is
-shaped before: "log" is its logarithm, "rank" the share of rows below, interpolated between ``knots``, which
-are at equal steps from 0 to 1, the middle share where knots are equal. A category takes one place per level
-(and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is the centre
-with the least squared distance; centers[0] is cluster 1. If ``rows_with_missing_values`` are "kept", nothing
-is filled: the distance is over the columns that a row has, and a category counts with all its places or none.
+Columns are prepared in their order:
+
+- A number is filled if it is missing, and becomes (x - shift) / scale. A number with a ``form`` is
+  transformed first. "log" is its logarithm. "rank" is the share of rows below it, interpolated between
+  ``knots``, which lie at equal steps from 0 to 1; at equal knots it is the middle share.
+- A categorical column takes one position for every category, and one more for all other categories if
+  ``other`` is true. It has 1 / scale at the position of its category and 0 elsewhere.
+
+The cluster of a row is the centre with the smallest squared distance; centers[0] is cluster 1. If
+``rows_with_missing_values`` is "kept", nothing is filled: the distance is the sum over the columns in which
+the row has a value, and a categorical column counts with all its positions or with none.
 """
 
 import json
@@ -20,14 +25,14 @@ from unpooled.data import Category, Number, Preparation
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.transforms import Shaped
 from unpooled.errors import ModelError
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.typing import FloatArray, IntArray
 
-FORMAT = "unpooled model"
-VERSION = 1
+KIND = "unpooled model"
 
 
 def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
-    """The preparation of every column."""
+    """Return the preparation of every column."""
     return [
         {"column": c.name, "kind": "number", "fill": c.fill, "shift": c.shift, "scale": c.scale}
         | ({"form": c.form, "knots": list(c.knots)} if isinstance(c, Shaped) else {})
@@ -35,7 +40,7 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
         else {
             "column": c.name,
             "kind": "category",
-            "categorical": list(c.categories),
+            "categories": list(c.categories),
             "other": c.other,
             "fill": c.places[c.fill],
             "scale": c.scale,
@@ -45,15 +50,15 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
 
 
 def missing_json(preparation: Preparation) -> str:
-    """The treatment of missing values, in a word."""
+    """Return the treatment of missing values in one word."""
     return "kept" if preparation.keeps_missing else "dropped" if preparation.drop else "filled"
 
 
 def to_json(model: Model) -> bytes:
-    """The model as JSON text; numbers keep all their digits."""
+    """Return the model as JSON text; numbers keep all their digits."""
     content = {
+        "kind": KIND,
         "format": FORMAT,
-        "version": VERSION,
         "made_by": model.made_by,
         "exported_by": f"unpooled {__version__}",
         "columns": columns_json(model.preparation),
@@ -65,11 +70,13 @@ def to_json(model: Model) -> bytes:
 
 
 def from_json(data: bytes) -> Model:
-    """The model back from its JSON."""
+    """Return the model that ``to_json`` wrote; raise ModelError, with the reason, if it is not one."""
     try:
         content = json.loads(data)
-        if content["format"] != FORMAT or content["version"] != VERSION:
-            raise ModelError(f"JSON of version {content['version']}, this program reads version {VERSION}")
+        if content.get("kind") != KIND:
+            raise ModelError("not a model in JSON")
+        if wrong := format_error(content.get("format")):
+            raise ModelError(f"a model of {wrong}")
         columns = tuple(_column(c) for c in content["columns"])
         missing = content["rows_with_missing_values"]
         transform = PreparationWithMissing if missing == "kept" else Preparation
@@ -79,21 +86,19 @@ def from_json(data: bytes) -> Model:
             np.array(content["cluster_rows"]),
             content["made_by"],
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"not a model in JSON: {error}") from error
 
 
 def _column(content: dict[str, Any]) -> Number | Category:
     if content["kind"] == "number":
-        plain = content["column"], content["fill"], content["shift"], content["scale"]
-        return (
-            Shaped(*plain, content["form"], tuple(content["knots"])) if "form" in content else Number(*plain)
-        )
-    places = [*content["categorical"], *(["other"] if content["other"] else [])]
+        number = content["column"], content["fill"], content["shift"], content["scale"]
+        if "form" in content:
+            return Shaped(*number, content["form"], tuple(content["knots"]))
+        return Number(*number)
+    places = [*content["categories"], *(["other"] if content["other"] else [])]
     fill = places.index(content["fill"])
-    return Category(
-        content["column"], tuple(content["categorical"]), content["other"], fill, content["scale"]
-    )
+    return Category(content["column"], tuple(content["categories"]), content["other"], fill, content["scale"])
 
 
 def _shaped(form: str, knots: FloatArray, x: FloatArray) -> FloatArray:
@@ -106,7 +111,7 @@ def _shaped(form: str, knots: FloatArray, x: FloatArray) -> FloatArray:
 
 
 def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
-    """(n,) labels from 0 by the JSON alone, as a program without unpooled computes them."""
+    """Return (n,) labels from 0, computed from the JSON alone, as a program without unpooled does."""
     content = json.loads(data)
     kept = content["rows_with_missing_values"] == "kept"
     parts = []
@@ -119,7 +124,7 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
             filled = x if kept else np.where(np.isnan(x), c["fill"], x)
             parts.append(((filled - c["shift"]) / c["scale"])[:, None])
             continue
-        places = {category: i for i, category in enumerate(c["categorical"])}
+        places = {category: i for i, category in enumerate(c["categories"])}
         block = np.zeros((len(cells), len(places) + c["other"]))
         for i, v in enumerate(cells):
             place = places.get(c["fill"], len(places)) if v is None else places.get(v, len(places))
@@ -133,7 +138,7 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: nan is null, whole numbers are integers."""
+    """Return a value as JSON can hold it: nan becomes null, whole numbers become integers."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The result of a job without noise as JSON, for programs."""
+"""The result of a job without noise, as JSON for programs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,9 @@ _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", 
 
 
 def result_json(result: "ClusterResult") -> dict[str, Any]:
-    """The result for programs; nan is null."""
+    """Return the result for programs; nan becomes null."""
     a, c, d = result.agreement, result.choice, result.description
-    left = result.run.sent()
+    sent = result.run.sent()
     value = {
         "unpooled": __version__,
         "headline": " ".join(result.headline()),
@@ -61,8 +61,8 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 "protection": a.protection[a.sites.index(s)][0],
                 "summary_made": a.protection[a.sites.index(s)][1] or None,
                 "inertia_per_row": None if result.job.aggregate_only else result.fit()[i],
-                "numbers_sent": left[s][0],
-                "bytes_sent": left[s][1],
+                "numbers_sent": sent[s][0],
+                "bytes_sent": sent[s][1],
                 "missing_cells": {
                     name: float(a.missing[a.sites.index(s), j]) for j, name in enumerate(a.columns)
                 },

@@ -17,12 +17,14 @@ _OPSET, _OPSET_ML = 17, 3
 
 
 def to_onnx(model: Model) -> bytes:
-    """The bytes of the graph."""
+    """Return the bytes of the graph."""
     try:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
     except ModuleNotFoundError as missing:
-        raise InputError("ONNX needs the package onnx; pip install 'unpooled[onnx]' brings it") from missing
+        raise InputError(
+            "ONNX needs the package onnx. Install it with pip install 'unpooled[onnx]'"
+        ) from missing
     kept = model.preparation.keeps_missing
     nodes: list[Any] = []
     constants: list[Any] = []
@@ -42,7 +44,7 @@ def to_onnx(model: Model) -> bytes:
         if isinstance(c, Number):
             inputs.append(helper.make_tensor_value_info(c.name, TensorProto.DOUBLE, ["rows", 1]))
             if isinstance(c, Shaped) and c.form != "log":
-                raise InputError(f"column {c.name}: ONNX has no {c.form}; --to sklearn or json has")
+                raise InputError(f"column {c.name}: ONNX has no {c.form}. Use --to sklearn or --to json")
             x = node("Log", [c.name], f"{at}_log") if isinstance(c, Shaped) else c.name
             lacks = node("IsNaN", [x], f"{at}_lacks")
             fill = np.nan if kept else c.fill
@@ -60,7 +62,7 @@ def to_onnx(model: Model) -> bytes:
             values_int64s=[*range(len(c.categories)), len(c.categories) + 1 if kept else c.fill],
             default_int64=len(c.categories),
         )
-        # one row per level, the last for unknown levels: the column of merged levels, or zeros
+        # one row per category, the last for unknown ones: the position of merged categories, or zeros
         rows = np.eye(len(c.categories) + 1, c.width) / c.scale
         rows = np.vstack([rows, np.full(c.width, np.nan)]) if kept else rows  # one more for missing values
         hot = node("Gather", [constant(f"{at}_rows", rows), coded], f"{at}_hot")
@@ -71,7 +73,8 @@ def to_onnx(model: Model) -> bytes:
     lifted = node("Unsqueeze", [X, constant("one", np.array([1], dtype=np.int64))], "lifted")
     gaps = node("Sub", [lifted, constant("centers", model.centers[None])], "gaps")
     if kept:  # a missing cell adds nothing to a distance
-        gaps = node("Where", [node("IsNaN", [gaps], "holes"), constant("zero", 0.0), gaps], "seen_gaps")
+        is_missing = node("IsNaN", [gaps], "missing_gaps")
+        gaps = node("Where", [is_missing, constant("zero", 0.0), gaps], "observed_gaps")
     squared = node(
         "ReduceSum",
         [node("Mul", [gaps, gaps], "squares"), constant("two", np.array([2], dtype=np.int64))],

@@ -1,8 +1,8 @@
-"""A model as a Python module that builds a scikit-learn Pipeline. Text to read, and no pickle.
+"""A model as a Python module that builds a scikit-learn Pipeline: readable text, not a pickle.
 
 ``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame as it is loaded
-from a file, whose columns are found by name: in any order, among others, whole numbers as such. An array has
-the columns in the order of COLUMNS. Its labels are 0-based: label 0 is cluster 1.
+from a file and finds its columns by name; their order does not matter, and other columns are ignored. An
+array must have the columns in the order of COLUMNS. Labels are 0-based: label 0 is cluster 1.
 """
 
 from typing import Any
@@ -15,8 +15,8 @@ from unpooled.data.transforms import Shaped
 _TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
 
 {made_by}; exported by unpooled {version}.
-X: a DataFrame that has the columns of COLUMNS, in any order and among others; or an array of these columns in
-that order. Missing values are NaN or None. {dropped}
+X: a DataFrame with the columns of COLUMNS in any order, other columns are ignored; or an array of these
+columns in that order. Missing values are NaN or None. {dropped}
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ NUMBERS = {numbers}
 # column: (log or rank, and the quantiles between which ranks are interpolated)
 SHAPES = {shapes}
 
-# column: (levels, whether all others share one place, what fills a missing one, scale)
+# column: (categories, whether all others share one position, the category that fills a missing one, scale)
 CATEGORIES = {categories}
 
 CENTERS = {centers}
@@ -43,7 +43,7 @@ DENSE = {{"sparse_output": False}}
 
 
 def chosen(X):
-    """The columns of COLUMNS, from a table by name, from an array as they are; missing values are None."""
+    """Return the columns of COLUMNS: of a table by name, of an array in order; missing values are None."""
     if hasattr(X, "columns"):
         lacking = [name for name in COLUMNS if name not in X.columns]
         if lacking:
@@ -54,21 +54,21 @@ def chosen(X):
         raise ValueError(f"X has {{X.shape[1]}} columns and not {{len(COLUMNS)}}: {{', '.join(COLUMNS)}}")
     rows = np.empty(X.shape, dtype=object)
     for j, name in enumerate(COLUMNS):
-        rows[:, j] = [as_number(v) if name in NUMBERS else as_level(v) for v in X[:, j]]
+        rows[:, j] = [as_number(v) if name in NUMBERS else as_category(v) for v in X[:, j]]
     return rows
 
 
-def lacks(value):
+def is_missing(value):
     return str(value) in ("", "None", "nan", "<NA>", "NaT")
 
 
 def as_number(value):
-    return np.nan if lacks(value) else float(value)
+    return np.nan if is_missing(value) else float(value)
 
 
-def as_level(value):
-    """The level as text: 6.0 and 6 are the same."""
-    if lacks(value):
+def as_category(value):
+    """Return the category as text: 6.0 and 6 are the same."""
+    if is_missing(value):
         return None
     try:
         number = float(str(value))
@@ -82,7 +82,7 @@ def to_float(X):
 
 
 def shaped(X, form, knots):
-    """Logarithms, or the shares of rows below: the middle one where quantiles are equal."""
+    """Return logarithms, or the shares of rows below; at equal quantiles the middle share."""
     X = np.asarray(X, dtype=float)
     if form == "log":
         return np.log(X)
@@ -92,20 +92,20 @@ def shaped(X, form, knots):
     return np.where(np.isnan(X), np.nan, ends)
 
 
-def one_name_for_others(X, levels):
-    """Levels that the model does not know, by one name."""
+def merge_others(X, categories):
+    """Give all categories that the model does not know one name."""
     X = np.asarray(X, dtype=object)
-    known = np.isin(X.astype(str), levels)
+    known = np.isin(X.astype(str), categories)
     return np.where(known, X.astype(str), "(other)").astype(object)
 
 
 def times(X, weight):
-    """A whole category counts as one column."""
+    """Weight the positions of a categorical column, which counts as one number."""
     return X * weight
 {by_cells}
 
 def build():
-    """The fitted pipeline."""
+    """Return the fitted pipeline."""
     steps = []
     for at, name in enumerate(COLUMNS):
         if name in NUMBERS:
@@ -125,17 +125,18 @@ def build():
             scaler.mean_, scaler.scale_ = np.array([shift]), np.array([scale])
             scaler.var_ = scaler.scale_**2
         else:
-            levels, other, fill, scale = CATEGORIES[name]
-            places = [*levels, "(other)"] if other else list(levels)
+            categories, other, fill, scale = CATEGORIES[name]
+            places = [*categories, "(other)"] if other else list(categories)
+            known = {{"categories": list(categories)}}
             step = Pipeline(
                 [
                     ("fill", SimpleImputer(strategy="constant", fill_value=fill, missing_values=None)),
-                    ("others", FunctionTransformer(one_name_for_others, kw_args={{"levels": list(levels)}})),
-                    ("levels", OneHotEncoder(categories=[places], handle_unknown="ignore", **DENSE)),
+                    ("others", FunctionTransformer(merge_others, kw_args=known)),
+                    ("one_hot", OneHotEncoder(categories=[places], handle_unknown="ignore", **DENSE)),
                     ("weight", FunctionTransformer(times, kw_args={{"weight": 1 / scale}})),
                 ]
             )
-            step.fit(np.array([[level] for level in levels], dtype=object))
+            step.fit(np.array([[category] for category in categories], dtype=object))
         steps.append((name, step, [at]))
     centers = np.array(CENTERS)
     kmeans = KMeans(len(centers), init=centers, n_init=1, max_iter=1).fit(centers)
@@ -152,7 +153,7 @@ _NEAREST_BY_CELLS = '("by_cells", ByCells(columns, centers))'
 _BY_CELLS = '''
 
 class ByCells(BaseEstimator):
-    """The nearest centre by the cells that a row has: a missing cell adds nothing to a distance."""
+    """The nearest centre by the cells with a value: a missing cell adds nothing to a distance."""
 
     def __init__(self, columns, centers):
         self.columns, self.centers = columns, centers
@@ -165,27 +166,29 @@ class ByCells(BaseEstimator):
 
     def predict(self, X):
         widths = [1 if n in NUMBERS else len(CATEGORIES[n][0]) + CATEGORIES[n][1] for n in COLUMNS]
-        missing = np.array([[lacks(v) for v in row] for row in X]).reshape(X.shape)
+        missing = np.array([[is_missing(v) for v in row] for row in X]).reshape(X.shape)
         rows = np.where(np.repeat(missing, widths, axis=1), np.nan, self.columns.transform(X))
         return np.nansum((rows[:, None] - self.centers[None]) ** 2, axis=2).argmin(axis=1)
 '''
 
 
 def to_module(model: Model) -> bytes:
-    """The text of the module."""
+    """Return the text of the module."""
     numbers = [c for c in model.preparation.columns if isinstance(c, Number)]
     categorical = [c for c in model.preparation.columns if isinstance(c, Category)]
     drop, kept = model.preparation.drop, model.preparation.keeps_missing
     return _TEXT.format(
         made_by=model.made_by.replace('"', "'").replace("\\", "/"),
         version=__version__,
-        dropped="Rows with a missing value were left out of the model; here they are filled." if drop else "",
+        dropped="The model was fitted without rows that have a missing value; here they are filled."
+        if drop
+        else "",
         columns=_listed([repr(c.name) for c in model.preparation.columns], "[]"),
         numbers=_listed([f"{c.name!r}: {(c.fill, c.shift, c.scale)!r}" for c in numbers], "{}"),
         shapes=_listed(
             [f"{c.name!r}: {(c.form, list(c.knots))!r}" for c in numbers if isinstance(c, Shaped)], "{}"
         ),
-        categorical=_listed(
+        categories=_listed(
             [
                 f"{c.name!r}: ({list(c.categories)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})"
                 for c in categorical
@@ -208,7 +211,7 @@ def _listed(items: list[str], brackets: str) -> str:
 
 
 def built(text: bytes) -> Any:
-    """The pipeline that an exported module builds. Running the text is safe: it was generated just before."""
+    """Return the pipeline that an exported module builds. The text is safe to run: it was just generated."""
     namespace: dict[str, Any] = {"__name__": "unpooled_model"}
     exec(compile(text, "unpooled_model.py", "exec"), namespace)  # noqa: S102
     return namespace["build"]()

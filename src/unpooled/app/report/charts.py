@@ -1,4 +1,4 @@
-"""The report's charts, each a function from a result to SVG; and the two sections that are one chart each."""
+"""The report's charts, each a function from a result to SVG, and two sections that hold one chart each."""
 
 import math
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from unpooled.html.svg import Plane, drawing, ellipse, line, path, tag, text, ti
 from unpooled.typing import FloatArray
 
 _TICKS = 6  # on a logarithmic axis; more would touch
-MAX_FITS = 40  # sites whose fit is drawn; of more, those that fit worst
-MAX_OUTLINES = 12  # more outlines of sites could not be distinguished
+MAX_FITS = 40  # sites whose fit is drawn; if there are more, half as many, those that fit worst
+MAX_OUTLINES = 12  # outlines of sites; more could not be distinguished
 
 
 def curve(
@@ -27,7 +27,7 @@ def curve(
     low: float | None = None,
     log: bool = False,
 ) -> str:
-    """One line over k or over rounds; a ring marks the chosen k, a star the k that the criterion prefers."""
+    """Return a line over k or over rounds; a ring marks the chosen k, a star the criterion's choice."""
     known = [
         (x, math.log10(y) if log else y)
         for x, y in zip(xs, ys, strict=True)
@@ -37,11 +37,11 @@ def curve(
         return ""
     values = [y for _, y in known]
     floor = min(values) if low is None else min(low, min(values))
-    room = 0.08 * (max(values) - floor) or 0.1 * abs(max(values)) or 1.0
+    margin = 0.08 * (max(values) - floor) or 0.1 * abs(max(values)) or 1.0
     edge = 0.05 * (max(xs) - min(xs))
     plane = Plane(
         (min(xs) - edge, max(xs) + edge),
-        (floor - (0 if low is not None and floor == low else room), max(values) + room),
+        (floor - (0 if low is not None and floor == low else margin), max(values) + margin),
         (340, 220),
         (30, 16, 44, 52),
     )
@@ -58,10 +58,10 @@ def curve(
         px, py = plane.at(x, y)
         is_chosen = chosen is not None and x == chosen
         if marks or is_chosen:
-            shown = 10**y if log else y
+            value = 10**y if log else y
             dot = tag(
                 "circle",
-                tag("title", f"{x_name} {x:g}: {figure(shown)}"),
+                tag("title", f"{x_name} {x:g}: {figure(value)}"),
                 cx=px,
                 cy=py,
                 r=6.0 if is_chosen else 3.0,
@@ -74,28 +74,27 @@ def curve(
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Exponents of powers of ten, with 2 and 5 between them if there are few, and fewer if there are many."""
-    fine = [(1, (1.0, 2.0, 5.0)), *((every, (1.0,)) for every in (1, 2, 3, 5, 10, 20, 50, 100))]
-    for every, steps in fine:
+    """Return exponents of powers of ten; with 2 and 5 between them if these are few, fewer if many."""
+    spacings = [(1, (1.0, 2.0, 5.0)), *((every, (1.0,)) for every in (1, 2, 3, 5, 10, 20, 50, 100))]
+    for every, steps in spacings:
         powers = range(math.floor(low / every) * every, math.ceil(high) + 1, every)
-        found = [t for e in powers for m in steps if low <= (t := e + math.log10(m)) <= high]
-        if len(found) <= _TICKS:
+        exponents = [t for e in powers for m in steps if low <= (t := e + math.log10(m)) <= high]
+        if len(exponents) <= _TICKS:
             break
-    return found
-    return found
+    return exponents
 
 
 def convergence(result: ClusterResult) -> list[tuple[str, str]]:
-    """(title, chart) of inertia and movement over the rounds."""
+    """Return (title, chart) of inertia and movement over the rounds."""
     history = result.run.history[1:-2] or result.run.history[1:]
     rounds = [float(r.round) for r in history]
     ks, several = result.job.ks, len(result.job.ks) > 1
     k = result.choice.k if result.choice.k in ks else ks[-1]
-    of = f" (k = {k})" if several else ""
+    which = f" (k = {k})" if several else ""
     inertias = result.run.state.inertias[: len(rounds), ks.index(k)].tolist()
     return [
         (
-            f"Inertia after each round{of}",
+            f"Inertia after each round{which}",
             curve(rounds[: len(inertias)], inertias, "inertia by round", "round"),
         ),
         (
@@ -106,28 +105,28 @@ def convergence(result: ClusterResult) -> list[tuple[str, str]]:
 
 
 def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
-    """(title, what to look for, chart) of every criterion over k."""
+    """Return (title, how to read it, chart) of every criterion over k."""
     c = result.choice
     ks = [float(s.k) for s in c.scores]
     votes = c.votes
-    shown = [
+    criteria = [
         (
             "Inertia per row",
-            "lower is tighter; it always falls",
+            "lower is more compact; it always falls",
             [s.per_row for s in c.scores],
             None,
             0.0,
         ),
         (
-            "Gain over one blob",
-            "higher is better; 0 is no better",
+            "Gain over one cluster",
+            "higher is better; 0: as good as one cluster",
             list(map(float, c.gains)),
             votes.get("gain"),
             None,
         ),
         (
             "Rows at the borders",
-            "0: clusters are apart; 1: they are pieces",
+            "0: clusters are separate; 1: they are parts of one",
             [s.border for s in c.scores],
             None,
             0.0,
@@ -157,13 +156,13 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
     ]
     return [
         (title, hint, drawn)
-        for title, hint, ys, vote, low in shown
+        for title, hint, ys, vote, low in criteria
         if (drawn := curve(ks, ys, f"{title} by k", "k", chosen=float(result.k), vote=vote, low=low))
     ]
 
 
 def _map(result: ClusterResult) -> str:
-    """Clusters and sites on two axes: outlines only, no rows."""
+    """Return clusters and sites on two axes: outlines only, no rows."""
     d = result.description
     groups = [e for e in (*d.clusters, *d.outlines) if np.isfinite(e).all()]
     if not groups:
@@ -171,14 +170,14 @@ def _map(result: ClusterResult) -> str:
     outlines = [ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0) for e in groups]
     everything = np.array([p for o in outlines for p in o])
     low, high = everything.min(axis=0), everything.max(axis=0)
-    room = 0.04 * np.maximum(high - low, 1e-9)
+    margin = 0.04 * np.maximum(high - low, 1e-9)
     plane = Plane(
-        (low[0] - room[0], high[0] + room[0]),
-        (low[1] - room[1], high[1] + room[1]),
+        (low[0] - margin[0], high[0] + margin[0]),
+        (low[1] - margin[1], high[1] + margin[1]),
         (760, 480),
         (30, 14, 44, 46),
     )
-    share = [f"{v:.0%}".replace("%", " %") for v in d.explained]
+    share = [f"{v:.0%}" for v in d.explained]
     parts = [
         plane.axes(
             ticks(*plane.x, 8),
@@ -192,18 +191,18 @@ def _map(result: ClusterResult) -> str:
             points = [plane.at(*p) for p in ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0)]
             parts.append(path(points, f"cloud {colour(j)}"))
     parts += _sites(result, plane)
-    most = max(float(result.sizes.max()), 1.0)
+    largest = max(float(result.sizes.max()), 1.0)
     for j, place in enumerate(d.places):
         x, y = plane.at(float(place[0]), float(place[1]))
-        said = f"cluster {j + 1}: {result.sizes[j]:.0f} rows"
-        radius = 10 + 12 * math.sqrt(float(result.sizes[j]) / most)
-        parts.append(tag("circle", tag("title", said), cx=x, cy=y, r=radius, class_=f"place {colour(j)}"))
+        title = f"cluster {j + 1}: {result.sizes[j]:.0f} {result.unit}"
+        radius = 10 + 12 * math.sqrt(float(result.sizes[j]) / largest)
+        parts.append(tag("circle", tag("title", title), cx=x, cy=y, r=radius, class_=f"place {colour(j)}"))
         parts.append(text(x, y + 5, str(j + 1), f"inside {colour(j)}", "middle"))
     return drawing(760, 480, "".join(parts), "map of clusters and sites on two principal axes")
 
 
 def _way(result: ClusterResult, axis: int) -> str:
-    """The columns that grow and those that fall along an axis."""
+    """Return the columns that grow and those that fall along an axis."""
     axes = result.description.axes[:, axis]
     outputs = [
         f"{column}: {category}" if category else column
@@ -213,11 +212,11 @@ def _way(result: ClusterResult, axis: int) -> str:
     more = [outputs[j] for j in top if axes[j] > 0.1]
     less = [outputs[j] for j in top if axes[j] < -0.1]
     ways = [f"{word} {', '.join(names)}" for word, names in (("more", more), ("less", less)) if names]
-    return f"axis {axis + 1} has {', '.join(ways)}" if ways else ""
+    return f"axis {axis + 1}: {', '.join(ways)}" if ways else ""
 
 
 def _sites(result: ClusterResult, plane: Plane) -> list[str]:
-    """Dashed outlines of the sites, each with its name unless it would cover another name."""
+    """Return dashed outlines of the sites, with their names where they do not cover each other."""
     d, parts = result.description, []
     if len(d.sites) > MAX_OUTLINES:
         return []
@@ -241,7 +240,7 @@ def _sites(result: ClusterResult, plane: Plane) -> list[str]:
 
 
 def _fit(result: ClusterResult) -> str:
-    """The distance of rows to their centres at every site, compared with all sites."""
+    """Return the distance of rows to their centres at every site, compared with all sites."""
     d, values = result.description, result.fit()
     overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
     known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]
@@ -250,10 +249,10 @@ def _fit(result: ClusterResult) -> str:
     worst = sorted(known, key=lambda pair: -pair[1])[: MAX_FITS // 2]
     known = sorted(known, key=lambda pair: natural(pair[0])) if len(known) <= MAX_FITS else worst
     height = 46 + 30 * len(known) + 36
-    most = max(max(v for _, v in known), overall) * 1.08
-    plane = Plane((0.0, most), (0.0, 1.0), (760, height), (28, 110, 40, 150))
-    parts, values_said = [], []
-    for t in ticks(0.0, most, 6):
+    end = max(max(v for _, v in known), overall) * 1.08
+    plane = Plane((0.0, end), (0.0, 1.0), (760, height), (28, 110, 40, 150))
+    parts, labels = [], []
+    for t in ticks(0.0, end, 6):
         x = plane.at(t, 0)[0]
         parts += [
             line((x, plane.top), (x, plane.bottom), "grid"),
@@ -268,12 +267,12 @@ def _fit(result: ClusterResult) -> str:
         parts.append(
             text(plane.left - 8, y + 14, name if len(name) < 22 else name[:20] + "…", "label", "end")
         )
-        values_said.append(text(plane.right + 10, y + 14, f"{v:.3g} ({v / overall:.2f}\u00d7)", "value"))
+        labels.append(text(plane.right + 10, y + 14, f"{v:.3g} ({v / overall:.2f}\u00d7)", "value"))
     x = plane.at(overall, 0)[0]
     parts += [
         line((x, plane.top - 6), (x, plane.bottom), "mark"),
         text(x, plane.top - 10, "all sites", "name", "middle"),
-        *values_said,
+        *labels,
     ]
     parts.append(
         text(
@@ -284,11 +283,11 @@ def _fit(result: ClusterResult) -> str:
             "middle",
         )
     )
-    return drawing(760, height, "".join(parts), "how well the clusters fit each site")
+    return drawing(760, height, "".join(parts), "fit of the clusters at each site")
 
 
 def ward(means: FloatArray, sizes: FloatArray) -> list[tuple[int, int, float]]:
-    """Ward's tree: which two groups merge, and by how much the inertia grows. Merge i makes group k + i.
+    """Return Ward's tree: which two groups merge, and how much inertia that adds. Merge i makes group k + i.
 
     >>> ward(np.array([[0.0], [1.0], [9.0]]), np.array([1.0, 1.0, 2.0]))
     [(0, 1, 0.5), (2, 3, 72.25)]
@@ -310,7 +309,7 @@ def ward(means: FloatArray, sizes: FloatArray) -> list[tuple[int, int, float]]:
 
 
 def tree(result: ClusterResult) -> str:
-    """Ward's tree on the clusters: which of them are nearest, and what merging them would cost."""
+    """Return Ward's tree of the clusters: which are nearest, and how much inertia merging them would add."""
     k, d = result.k, result.description
     if k < 2:
         return ""
@@ -327,7 +326,7 @@ def tree(result: ClusterResult) -> str:
     xs = ticks(*plane.x, 5)
     across = [plane.at(v, 0)[0] for v in xs]
     parts = [
-        text(x, plane.bottom + 17, f"{v:g} %", "tick", "middle" if x < 315 else "end")
+        text(x, plane.bottom + 17, f"{v:g}%", "tick", "middle" if x < 315 else "end")
         for x, v in zip(across, xs, strict=True)
     ]
     parts += [line((plane.at(v, 0)[0], plane.top), (plane.at(v, 0)[0], plane.bottom), "grid") for v in xs]
@@ -345,7 +344,7 @@ def tree(result: ClusterResult) -> str:
         text(
             (plane.left + plane.right) / 2,
             plane.bottom + 36,
-            "spread of all rows that is lost",
+            "share of the variance that is lost",
             "name",
             "middle",
         )
@@ -354,29 +353,31 @@ def tree(result: ClusterResult) -> str:
 
 
 def fit(result: ClusterResult) -> str:
+    """Return the section on the fit at each site; "" if there is one site."""
     sites = len(result.description.sites)
     drawn = _fit(result) if sites > 1 else ""
     if not drawn:
         return ""
     some = f"The {MAX_FITS // 2} sites that fit worst. " if sites > MAX_FITS else ""
     lead = some + (
-        "Mean squared distance to the nearest centre, in prepared columns. A site far above the line is "
-        "described less well by these clusters."
+        "Mean squared distance of a row to the nearest centre, in prepared columns. The clusters describe a "
+        "site far beyond the line less well."
     )
-    return section("How well the clusters fit each site", scrolled(drawn, "wide", "chart"), lead, "fit")
+    return section("Fit at each site", scrolled(drawn, "wide", "chart"), lead, "fit")
 
 
 def spread_map(result: ClusterResult) -> str:
+    """Return the section with the map of clusters and sites; "" if nothing can be drawn."""
     drawn = _map(result)
     if not drawn:
         return ""
     sites = len(result.description.sites)
-    dashed = "; broken outlines are sites" if 1 < sites <= MAX_OUTLINES else ""
+    dashed = "; dashed outlines are sites" if 1 < sites <= MAX_OUTLINES else ""
     lead = (
-        "Two principal axes of all rows, from a covariance total. Numbered discs are centres, shaded "
-        f"ellipses hold most of a cluster (two standard deviations){dashed}. No row is drawn, for none is "
-        "known here."
+        "The first two principal axes of all rows, from a total covariance. Numbered discs are centres, "
+        f"shaded ellipses hold most of a cluster (two standard deviations){dashed}. The coordinator does not "
+        "know rows, so none is drawn."
     )
-    ways = " &middot; ".join(filter(None, (escape(_way(result, axis)) for axis in range(2))))
-    body = scrolled(drawn, "wide", "chart") + small(f"Which way the axes point: {ways}.")
+    ways = "; ".join(filter(None, (escape(_way(result, axis)) for axis in range(2))))
+    body = scrolled(drawn, "wide", "chart") + small(f"Directions: {ways}.")
     return section("Map", body, lead, "map")

@@ -1,4 +1,4 @@
-"""The report's part on missing cells: how many, at which sites, and what is done with them."""
+"""The report's part on missing cells: how many, at which sites, and how they are treated."""
 
 import math
 from html import escape
@@ -10,7 +10,7 @@ _ROWS = 1000  # sites that are listed
 
 
 def missing_by_site(result: ClusterResult) -> str:
-    """The table of missing cells, and what is done with them."""
+    """Return the table of missing cells, and how they are treated."""
     a = result.agreement
     take = [j for j in range(len(a.columns)) if not (a.missing[:, j] == 0).all()]
     rows = [
@@ -21,29 +21,29 @@ def missing_by_site(result: ClusterResult) -> str:
         ]
         for i, site in sorted(enumerate(a.sites), key=lambda pair: natural(pair[1]))[:_ROWS]
     ]
-    whole = [name for j, name in enumerate(a.columns) if j not in take]
-    note = small(f"Complete everywhere: {listed(whole, 20)}.") if whole else ""
+    complete = [name for j, name in enumerate(a.columns) if j not in take]
+    note = small(f"Complete everywhere: {listed(complete, 20)}.") if complete else ""
     head = ["site", "rows", *(escape(a.columns[j]) for j in take)]
     return f'<h3 class="next">Missing cells by site</h3>{_treated(result)}{table(head, rows)}{note}'
 
 
 def kept_cells(result: ClusterResult) -> str:
-    """How many cells are missing and stay so, in a sentence."""
+    """Return a sentence on how many cells are missing and stay missing."""
     cells = float(result.agreement.rows.sum()) * len(result.agreement.preparation.columns)
     share = percent(result.missing_cells / max(cells, 1.0))
     return f"{result.missing_cells:,} of {cells:,.0f} cells ({share}) are missing, and they stay missing."
 
 
 def _treated(result: ClusterResult) -> str:
-    """Missing cells that are kept, and what that means for distances, in a paragraph."""
+    """Return a paragraph on missing cells that stay missing, and what that means for distances."""
     if not result.keeps_missing:
         return ""
     return (
-        f"<p>{kept_cells(result)} A row is compared to the centres by the columns that it has: its distance "
-        "is the sum over these, not scaled up for the others. A centre is, in every column, the mean of the "
-        "rows that have it, and inertia is the sum over all cells that there are. Profiles and scales are of "
-        "these cells too. On the map a missing cell lies at the centre of its cluster, and for the outlines "
-        "of sites at the mean.</p>"
+        f"<p>{kept_cells(result)} A row is compared to the centres by the columns in which it has a value: "
+        "its distance is the sum over these columns, not scaled up for the others. A centre is, in every "
+        "column, the mean of the rows with a value. Inertia, profiles and scales use cells with a value. On "
+        "the map a missing cell lies at the centre of its cluster, and for the outlines of sites at the "
+        "mean.</p>"
     )
 
 
