@@ -20,7 +20,7 @@ from unpooled.site.policy import parse
 from unpooled.typing import FloatArray
 
 ROWS, COLUMNS, CLUSTERS, SCAN, SEEDS = 200, (2, 4, 8), (3, 5, 8), range(2, 11), range(2)
-RAW = parse('version = 2\n[protect]\nmode = "raw"')
+RAW = parse('format = 1\n[protect]\nmode = "raw"')
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.open_site import open_site, site_arguments
 from unpooled.site.policy import parse
 
-AUTO = parse("version = 2\n[protect]\nauto_approve = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true")
 SITES, K, D, ROWS, ROUNDS = 10, 20, 784, 600, 15
 
 

@@ -1,7 +1,7 @@
-"""The sections of docs/results.md as text: what is kept of them when only a part is computed anew.
+"""The sections of docs/results.md as text, so that a part of them can be computed anew.
 
-A section, or a row of a table, that is not computed keeps what the page has: a number that was written there
-by an earlier run. The head of the page is counted from the sections as they are printed.
+A section, or a row of a table, that is not computed keeps the numbers of the page, which an earlier run
+wrote. The head of the page is counted from the sections as they are printed.
 """
 
 import re
@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Presentation, Results, Settings
-from reproduction.output import aligned
 from reproduction.result_table import LEVEL, Verdicts
 
+from unpooled.app.compare.comparison_files import aligned_table
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
 Cells = list[list[str]]
+KINDS = ("matches", "differs", "inconclusive")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Section:
         at = re.search(pattern, self.text, flags=re.M)
         if at is None:
             raise InputError(
-                f"docs/results.md, {self.name}: no {pattern!r}: the page is not as it was written"
+                f"docs/results.md, {self.name}: there is no {pattern!r}. Restore the page that make results wrote."
             )
         return at[1]
 
@@ -59,19 +60,27 @@ class Section:
 
     @property
     def verdicts(self) -> list[tuple[float, str]]:
-        """(p, verdict) of every number that is judged; what is derived is judged elsewhere."""
+        """(p, verdict) of every number that is judged; derived numbers are judged elsewhere."""
         out = []
         for head, *lines in self.tables.values():
             at = head.index("p"), head.index("verdict")
             for line in lines:
                 p, verdict = (line[i] for i in at)
-                if verdict.split(",")[0].split(":")[0] in ("matches", "differs", "says nothing"):
+                if _kind(verdict) in KINDS:
                     out.append((1.0 if verdict == "matches" else float(p), verdict))
         return out
 
 
+def _kind(verdict: str) -> str:
+    """
+    >>> _kind("differs, note 1"), _kind("inconclusive: at the limit"), _kind("derived: matches")
+    ('differs', 'inconclusive', 'derived')
+    """
+    return verdict.split(",")[0].split(":")[0]
+
+
 def sections(page: str) -> dict[str, Section]:
-    """Every section of the page by the name of its experiment.
+    """Return every section of the page by the name of its experiment.
 
     >>> list(sections("# Head\\n\\n## a: first\\n\\ntext\\n\\n## b: second\\n"))
     ['a', 'b']
@@ -81,22 +90,22 @@ def sections(page: str) -> dict[str, Section]:
 
 
 def counted(verdicts: list[tuple[float, str]]) -> Verdicts:
-    """How many published numbers came out how.
+    """Return the number of verdicts of each kind.
 
-    >>> counted([(1.0, "matches"), (0.01, "differs, open"), (0.5, "says nothing")])
-    Verdicts(matches=1, differs=1, silent=1)
+    >>> counted([(1.0, "matches"), (0.01, "differs, open"), (0.5, "inconclusive")])
+    Verdicts(matches=1, differs=1, inconclusive=1)
     """
-    said = [verdict.split(",")[0].split(":")[0] for _, verdict in verdicts]
-    return Verdicts(said.count("matches"), said.count("differs"), said.count("says nothing"))
+    kinds = [_kind(verdict) for _, verdict in verdicts]
+    return Verdicts(*map(kinds.count, KINDS))
 
 
 def still_differing(verdicts: list[tuple[float, str]]) -> int:
-    """How many differ when all are held to the level together: Holm's method, on p as printed.
+    """Return how many differ at the level over all of them together: Holm's method, on p as printed.
 
     >>> still_differing([(0.001, "differs, open"), (0.04, "differs, note 1"), (1.0, "matches")])
     1
     """
-    judged = sorted(pair for pair in verdicts if not pair[1].startswith("says nothing"))
+    judged = sorted(pair for pair in verdicts if _kind(pair[1]) != "inconclusive")
     for i, (p, verdict) in enumerate(judged):
         if verdict == "matches" or p > LEVEL / (len(judged) - i):
             return i
@@ -113,26 +122,26 @@ class _Some(Results):
         super().__init__([])
         self._by = found._by
 
-    def of(self, settings: Settings, name: str) -> FloatArray:
+    def values(self, settings: Settings, name: str) -> FloatArray:
         try:
-            return super().of(settings, name)
+            return super().values(settings, name)
         except InputError:
             return np.array([np.nan])
 
 
 def only_some(experiment: Experiment, where: tuple[str, ...]) -> Experiment:
-    """The experiment with some of its configurations; what it does not know is nan.
+    """Return the experiment with some of its configurations; the numbers of the others are nan.
 
     ``where`` has settings as text, "method=unpooled"; several values of one setting are alternatives, and a
     configuration without a setting is not left out because of it.
     """
-    wanted: dict[str, set[str]] = {}
-    for said in where:
-        name, _, value = said.partition("=")
-        wanted.setdefault(name, set()).add(value)
+    allowed: dict[str, set[str]] = {}
+    for setting in where:
+        name, _, value = setting.partition("=")
+        allowed.setdefault(name, set()).add(value)
 
     def configurations(sources: Sources, quick: bool) -> list[Settings]:
-        return [s for s in experiment.configurations(sources, quick) if _fits(s, wanted)]
+        return [s for s in experiment.configurations(sources, quick) if _fits(s, allowed)]
 
     def present(results: Results, sources: Sources, quick: bool) -> Presentation:
         with np.errstate(all="ignore"):
@@ -141,19 +150,19 @@ def only_some(experiment: Experiment, where: tuple[str, ...]) -> Experiment:
     return replace(experiment, configurations=configurations, present=present)
 
 
-def _fits(settings: Settings, wanted: dict[str, set[str]]) -> bool:
+def _fits(settings: Settings, allowed: dict[str, set[str]]) -> bool:
     """
     >>> _fits({"method": "k-FED", "beta": 1.0}, {"method": {"k-FED"}, "beta": {"1", "10"}, "k_local": {"16"}})
     True
     >>> _fits({"method": "k-FED", "beta": 0.1}, {"method": {"k-FED"}, "beta": {"1", "10"}})
     False
     """
-    said = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
-    return all(said[name] in values for name, values in wanted.items() if name in said)
+    texts = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
+    return all(texts[name] in values for name, values in allowed.items() if name in texts)
 
 
 def merged(new: Section, old: Section) -> Section:
-    """``new``, with the rows and notes of ``old`` where it has none of its own."""
+    """Return ``new``, with the rows and notes of ``old`` where it has none of its own."""
     kept = old.tables
     parts, title, at = [], "", 0
     lines = new.text.splitlines()
@@ -168,10 +177,10 @@ def merged(new: Section, old: Section) -> Section:
             at += 1
         parts.append(_merged_table(new.tables[title], kept.get(title, [[]]), f"{new.name}, {title}").rstrip())
     text = "\n".join(parts) + "\n"
-    judged = counted(Section(text).verdicts).said
+    judged = counted(Section(text).verdicts).text
     of_runs = next(line for line in old.text.splitlines() if "CPU seconds." in line).split("CPU seconds.")[0]
-    said = f"{of_runs}CPU seconds. {judged[0].upper()}{judged[1:]}."
-    return Section(re.sub(r"^.*CPU seconds\. .*$", lambda _: said, text, count=1, flags=re.M))
+    line = f"{of_runs}CPU seconds. {judged[0].upper()}{judged[1:]}."
+    return Section(re.sub(r"^.*CPU seconds\. .*$", lambda _: line, text, count=1, flags=re.M))
 
 
 def _unknown(text: str) -> bool:
@@ -194,7 +203,7 @@ def _merged_table(new: Cells, old: Cells, where: str) -> str:
         if _unknown(" ".join(line)):
             key = tuple(line[:left])
             if key not in known:
-                raise InputError(f"{where}: the page has no row {', '.join(key)}: run this method too")
+                raise InputError(f"{where}: the page has no row {', '.join(key)}. Run this method too.")
             line = [known[key].get(name, "-") for name in head]
         out.append(line)
-    return aligned(out, left)
+    return aligned_table(out, left)

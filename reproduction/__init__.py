@@ -1,8 +1,9 @@
-"""The papers recomputed: every table and figure, beside what was published.
+"""The papers recomputed: every table and figure beside the published numbers.
 
-``python -m reproduction`` is the command. experiment.py defines an experiment, registry.py lists all of them,
-runner.py runs their tasks, worker.py runs tasks in parallel, store.py keeps the results, table.py compares
-them with the published numbers, and output.py writes tables, figures and pages. Each paper is a module.
+``python -m reproduction`` is the command. ``experiment.py`` defines an experiment, ``catalogue.py`` lists all
+of them, ``runner.py`` runs their tasks, ``worker.py`` runs tasks in parallel, ``result_store.py`` saves the
+results, ``result_table.py`` compares them with the published numbers, and ``output.py`` writes tables,
+figures and pages. Each paper is a module.
 """
 
 from reproduction.experiment import Experiment, Plot, Presentation, Results, Settings, Task, seed_of

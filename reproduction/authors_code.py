@@ -1,9 +1,9 @@
 """Results of the authors' own code when we run it: a third number beside the published one and ours.
 
-The code was read and run outside of this package, unchanged, on the sets and splits that ours run on; nothing
-of it is in here. A number has its standard deviation over runs. Repositories and commits:
+We ran the code outside of this package, unchanged, on the sets and splits that ours runs on. This repository
+contains none of it. A number has its standard deviation over runs. Repositories and commits:
 
-- k-FED of Garst & Reinders: metastableB/kfed, 39879fc, with its assertions off, since it asks for no more
+- k-FED of Garst & Reinders: metastableB/kfed, 39879fc, with its assertions off, because they allow no more
   clusters than columns; scored with the weights of their loop (swiergarst/fedKMeans, b1f39cf);
 - k-FED of Holzer et al.: PatrickITWM/DWF-k-means, 6a3925f;
 - FFCM of Stallmann & Wilbik: stallmo/federated_clustering, d655a42, and stallmo/cluster_library, 81ac598; at

@@ -19,36 +19,37 @@ _MODULES = {
     "triebe-rate": "triebe",
     "stallmann-cases": "stallmann",
     "stallmann-g2": "stallmann_g2",
-    "dual-tables": "dual",
-    "dual-held-out": "dual",
+    "dual-tables": "yfantis",
+    "dual-held-out": "yfantis",
 }
-"""Name -> module of this package, which has it in its tuple EXPERIMENTS."""
+"""Name -> module of this package, which has the experiment in its tuple EXPERIMENTS."""
 
 NAMES = tuple(_MODULES)
+COMPARE = "compare"
+"""The comparison of all methods: an experiment that is not from a paper."""
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name."""
-    if name == "compare":  # not a paper, but workers of ``unpooled compare`` ask for it
-        from reproduction.compare_methods import EXPERIMENT
-
-        return EXPERIMENT
-    if name not in _MODULES:
-        raise InputError(f"no experiment {name!r}: they are {', '.join(NAMES)}")
-    module = import_module(f"reproduction.{_MODULES[name]}")
+    """Return the experiment of that name."""
+    if name != COMPARE and name not in _MODULES:
+        raise InputError(f"There is no experiment {name!r}. The experiments are {', '.join(NAMES)}.")
+    module = import_module(f"reproduction.{_MODULES.get(name, 'compare_methods')}")
     for experiment in module.EXPERIMENTS:
         if experiment.name == name:
             assert isinstance(experiment, Experiment)
             return experiment
-    raise InputError(f"{module.__name__} has no experiment {name!r}")
+    raise InputError(f"{module.__name__} has no experiment {name!r}. Add it to its EXPERIMENTS.")
 
 
-def chosen(wanted: str) -> tuple[Experiment, ...]:
-    """One experiment, several with commas between them, all of a paper by its first word, or ``all``."""
-    if wanted == "all":
+def select(names: str) -> tuple[Experiment, ...]:
+    """Return experiments by name, with commas between names.
+
+    The first word of a paper's experiments selects all of them, and "all" those of every paper.
+    """
+    if names == "all":
         return tuple(find(name) for name in NAMES)
     found: list[Experiment] = []
-    for part in wanted.split(","):
+    for part in names.split(","):
         of_paper = [name for name in NAMES if name.startswith(f"{part}-")]
         found += [find(name) for name in of_paper] if of_paper else [find(part)]
     return tuple(found)

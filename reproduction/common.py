@@ -1,4 +1,4 @@
-"""Functions for all papers: a run to its end or round by round, pooled k-means, and their scores."""
+"""Functions for all papers: a run to its end or round by round, pooled k-means, and scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
+from unpooled.app.compare.scores import ari
 from unpooled.federation import Simulation
 from unpooled.protocol.algorithm import Algorithm
 from unpooled.protocol.exchange import round_rng, run_protocol
@@ -17,18 +18,18 @@ Rows = npt.NDArray[Any]
 
 
 def seed_from(rng: np.random.Generator) -> int:
-    """An integer seed for a run."""
+    """Return an integer seed for a run."""
     return int(rng.integers(0, 2**31))
 
 
 def final_centers(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> FloatArray:
-    """The centres at the end of a run over these sites, on one thread."""
+    """Return the centres at the end of a run over these sites, on one thread."""
     centers: FloatArray = run(algorithm, Simulation.from_rows(sites, threads=1), seed=seed).state.centers
     return centers
 
 
 def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Iterator[FloatArray]:
-    """The centres after the start and after every round, as in ``run``."""
+    """Yield the centres after the start and after every round, as in ``run``."""
     federation = Simulation.from_rows(sites, threads=1)
     names, number = tuple(sorted(federation.sites)), 0
     state = None
@@ -43,31 +44,22 @@ def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: i
 def pooled_kmeans(
     X: Rows, k: int, rng: np.random.Generator, *, n_init: int = 10, max_iter: int = 300
 ) -> FloatArray:
-    """Centres of k-means on the pooled rows: k-means++, and the best of ``n_init``."""
+    """Return the centres of k-means on the pooled rows: k-means++, and the best of ``n_init``."""
     seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
     result = kernels.kmeans(X, np.array([0, len(X)]), k, seed, n_init=n_init, max_iter=max_iter)
     centers: FloatArray = result.centers[0]
     return centers
 
 
-def labels_of(X: Rows, centers: FloatArray) -> IntArray:
-    return kernels.nearest(X, centers).labels.astype(np.int64)
-
-
 def inertia_per_row(X: Rows, centers: FloatArray) -> float:
+    """Return the mean squared distance of a row to its nearest centre."""
     return float(kernels.nearest(X, centers).sqdist.mean())
-
-
-def ari(truth: IntArray, labels: IntArray) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(truth, labels))
 
 
 def ari_by_site(
     truth: IntArray, labels: IntArray, site: IntArray, weights: Sequence[float] | None = None
 ) -> float:
-    """The mean over sites of the site's own ARI, weighted by its rows, as Garst & Reinders score.
+    """Return the mean over sites of the site's own ARI, weighted by its rows, as Garst & Reinders score.
 
     ``weights``, one for each site in sorted order, replaces the numbers of rows.
     """

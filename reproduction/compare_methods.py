@@ -2,9 +2,9 @@
 
 Every method gets the same rows, the same split, the same k, the same seed and the same budget: at most
 ``ROUNDS`` rounds, from its default start. A method without restarts of its own is also run from ten starts
-in the same exchanges (``Restarts``). The scores are the inertia divided by that of pooled k-means (n_init = 10)
-on the same rows, the ARI against the true labels, and the cost: rounds, exchanges, bytes that leave a site,
-CPU seconds. Fuzzy centres are scored as centres, with each row assigned to the nearest.
+in the same exchanges (``Restarts``). The scores are the inertia divided by that of pooled k-means
+(n_init = 10) on the same rows, the ARI against the true labels, and the cost: rounds, exchanges, bytes that a
+site sends, CPU seconds. Fuzzy centres are scored as centres, with each row assigned to the nearest.
 """
 
 import time
@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.common import Rows, ari, inertia_per_row, labels_of, pooled_kmeans, seed_from
+from reproduction.common import Rows, inertia_per_row, pooled_kmeans, seed_from
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Numbers, Plot, Presentation, Results, Settings, seed_of
 from reproduction.plots import ranks
 from reproduction.result_table import ResultTable, Row, row
 from unpooled.algorithms import DWF, EWF, FKM, Fuzzy, KFed, Lloyd, MiniBatch, Restarts
+from unpooled.app.compare.scores import ari, labels_of
 from unpooled.data import partitions as partition
 from unpooled.data.examples import load_penguins, synthetic
 from unpooled.errors import InputError
@@ -30,6 +31,7 @@ ROUNDS, SITES = 100, 10
 SETS = ("grid", "grid, noisy", "blobs", "penguins", "many clusters")
 SPLITS = ("iid", "dirichlet 0.1", "by k-means", "power law")
 NAMES = ("inertia / pooled", "ARI", "rounds", "exchanges", "kB a site", "CPU s")
+SHOWN_AS = {"exchanges": "round trips", "kB a site": "kB per site"}  # names of stored numbers -> in tables
 
 METHODS: dict[str, Any] = {
     "Lloyd": lambda k: Lloyd(k=k, max_rounds=ROUNDS),
@@ -47,7 +49,7 @@ METHODS: dict[str, Any] = {
 
 
 def rows_of(name: str, rng: np.random.Generator) -> tuple[Rows, IntArray, int]:
-    """Rows, true labels and k of a set."""
+    """Return the rows, the true labels and k of a set."""
     if name.startswith("grid"):
         grid = synthetic.garst(1.0, noise=1.5 if "noisy" in name else 1.0, seed=rng)
         return grid.X, grid.y, 16
@@ -62,11 +64,11 @@ def rows_of(name: str, rng: np.random.Generator) -> tuple[Rows, IntArray, int]:
         middle = rng.uniform(-10, 10, (50, 8))
         y = rng.integers(0, 50, 5000)
         return middle[y] + rng.standard_normal((5000, 8)), y, 50
-    raise InputError(f"sets are {', '.join(SETS)}, got {name!r}")
+    raise InputError(f"There is no set {name!r}. Use one of {', '.join(SETS)}.")
 
 
 def site_of_rows(split: str, X: Rows, y: IntArray, rng: np.random.Generator) -> IntArray:
-    """The site of each row."""
+    """Return (n,) the site of each row."""
     if split == "iid":
         return partition.iid(len(X), SITES, seed=rng)
     if split == "dirichlet 0.1":
@@ -75,13 +77,14 @@ def site_of_rows(split: str, X: Rows, y: IntArray, rng: np.random.Generator) -> 
         return partition.by_kmeans(X, SITES, seed=rng)
     if split == "power law":
         return partition.power_law(len(X), SITES, 1.5, min_rows=5, seed=rng)
-    raise InputError(f"splits are {', '.join(SPLITS)}, got {split!r}")
+    raise InputError(f"There is no split {split!r}. Use one of {', '.join(SPLITS)}.")
 
 
 def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
+    """Run a method, and return its scores and its cost."""
     out: Numbers = {name: [] for name in NAMES}
     for number in runs:
-        # the same rows, split and seed for every method; the baseline too
+        # the same rows, split and seed for every method and for the baseline
         same: Settings = {"set": settings["set"], "split": settings["split"]}
         rng = np.random.default_rng(seed_of(same, number))
         X, y, k = rows_of(settings["set"], rng)
@@ -103,63 +106,63 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
     return out
 
 
-def _of(set_: str, split: str, method: str) -> Settings:
+def _settings(set_: str, split: str, method: str) -> Settings:
     return {"set": set_, "split": split, "method": method}
 
 
 def _configurations(sources: Sources, quick: bool) -> list[Settings]:
-    return [_of(s, p, m) for s in SETS for p in SPLITS for m in METHODS]
+    return [_settings(s, p, m) for s in SETS for p in SPLITS for m in METHODS]
 
 
 def ranked(results: Results, name: str, higher: bool) -> dict[str, FloatArray]:
-    """The rank of each method in every set, split and run; 1 is best, and ties within 0.1 % share a rank."""
+    """Return the rank of each method in every set, split and run: 1 is best, ties within 0.1% share ranks."""
     out: dict[str, list[FloatArray]] = {m: [] for m in METHODS}
     for s in SETS:
         for p in SPLITS:
-            values = np.array([results.values(_of(s, p, m), name) for m in METHODS])
+            values = np.array([results.values(_settings(s, p, m), name) for m in METHODS])
             values = -values if higher else values
             near = 1e-3 * np.abs(values).clip(1e-12)
-            below = (values[None] < (values - near)[:, None]).sum(axis=1)
+            better = (values[None] < (values - near)[:, None]).sum(axis=1)
             equal = (np.abs(values[None] - values[:, None]) <= near[:, None]).sum(axis=1)
-            for m, ranks_ in zip(METHODS, 1 + below + (equal - 1) / 2, strict=True):
+            for m, ranks_ in zip(METHODS, 1 + better + (equal - 1) / 2, strict=True):
                 out[m].append(ranks_)
-    return {m: np.concatenate(found) for m, found in out.items()}
+    return {m: np.concatenate(all_ranks) for m, all_ranks in out.items()}
 
 
 def _present(results: Results, sources: Sources, quick: bool) -> Presentation:
     inertia, agreement = ranked(results, "inertia / pooled", False), ranked(results, "ARI", True)
-    summary: list[Row] = []
+    means: list[Row] = []
     for m in METHODS:
         for name in NAMES:
-            values = np.concatenate([results.values(_of(s, p, m), name) for s in SETS for p in SPLITS])
-            summary.append(row((m, name), values))
+            values = np.concatenate([results.values(_settings(s, p, m), name) for s in SETS for p in SPLITS])
+            means.append(row((m, SHOWN_AS.get(name, name)), values))
         worst = max(
-            float(results.values(_of(s, p, m), "inertia / pooled").max()) for s in SETS for p in SPLITS
+            float(results.values(_settings(s, p, m), "inertia / pooled").max()) for s in SETS for p in SPLITS
         )
-        summary.append(Row((m, "inertia / pooled, worst"), worst))
-        summary.append(row((m, "rank by inertia"), inertia[m], digits=2))
-        summary.append(row((m, "rank by ARI"), agreement[m], digits=2))
+        means.append(Row((m, "inertia / pooled, worst"), worst))
+        means.append(row((m, "rank by inertia"), inertia[m], digits=2))
+        means.append(row((m, "rank by ARI"), agreement[m], digits=2))
     detail = [
-        row((s, p, m), results.values(_of(s, p, m), "inertia / pooled"))
+        row((s, p, m), results.values(_settings(s, p, m), "inertia / pooled"))
         for s in SETS
         for p in SPLITS
         for m in METHODS
     ]
     tables = (
-        ResultTable("methods", "Means over all sets, splits and seeds", ("method", "figure"), tuple(summary)),
+        ResultTable("methods", "Means over all sets, splits and seeds", ("method", "score"), tuple(means)),
         ResultTable("sets", "Inertia over that of pooled k-means", ("set", "split", "method"), tuple(detail)),
     )
     figures = tuple(
-        Plot(f"ranks-{name}", f"Mean rank by {said} (1 is best)", ranks(f"rank by {said}", found))
-        for name, said, found in (("inertia", "inertia", inertia), ("ari", "ARI", agreement))
+        Plot(f"ranks-{name}", f"Mean rank by {score} (1 is best)", ranks(f"rank by {score}", by_method))
+        for name, score, by_method in (("inertia", "inertia", inertia), ("ari", "ARI", agreement))
     )
     return Presentation(tables, figures)
 
 
 EXPERIMENT = Experiment(
     "compare",
-    "All methods from the same starts, with the same budget.",
-    "which method should I use",
+    "All methods on the same rows, from the same seeds, with the same number of rounds.",
+    "comparison of all methods, as in the documentation",
     full=20,
     quick=3,
     block=1,
@@ -170,15 +173,19 @@ EXPERIMENT = Experiment(
 )
 
 
+EXPERIMENTS = (EXPERIMENT,)
+
+
 def short(results: Results) -> list[list[str]]:
-    """One line per method, best inertia first, as quoted in the documentation."""
+    """Return one line per method, the lowest inertia first, as quoted in the documentation."""
     inertia, agreement = ranked(results, "inertia / pooled", False), ranked(results, "ARI", True)
     lines = [
-        ["method", "inertia / pooled", "worst", "ARI", "rank", "rank, ARI", "rounds", "kB a site", "CPU ms"]
+        ["method", "inertia / pooled", "worst", "ARI", "rank", "rank, ARI", "rounds", "kB per site", "CPU ms"]
     ]
     for m in sorted(METHODS, key=lambda m: float(inertia[m].mean())):
         every = {
-            n: np.concatenate([results.values(_of(s, p, m), n) for s in SETS for p in SPLITS]) for n in NAMES
+            n: np.concatenate([results.values(_settings(s, p, m), n) for s in SETS for p in SPLITS])
+            for n in NAMES
         }
         lines.append(
             [

@@ -17,7 +17,7 @@ FILES = {
     "femnist-iid": "femnist_dwf_iid_100clients.npz",
     "femnist-half-iid": "femnist_dwf_hiid_100clients.npz",
 }
-"""Data sets and the files they are looked for in."""
+"""Data set -> its file in the folder of ``--data``."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,28 @@ class Sources:
 
     def __post_init__(self) -> None:
         if self.folder is not None and not self.folder.is_dir():
-            raise InputError(f"--data {self.folder}: there is no such folder")
+            raise InputError(f"--data {self.folder}: there is no such folder. Check the path.")
 
     def has(self, name: str) -> bool:
-        """True if the authors' own set is available."""
+        """Return True if the authors' own set is available."""
         return self.folder is not None and (self.folder / FILES[name]).is_file()
 
     def path(self, name: str) -> Path:
-        """The file of a set, which must exist."""
-        if self.folder is None or not self.has(name):
-            where = f"in {self.folder}" if self.folder is not None else "and no --data folder is given"
-            raise InputError(f"{name} is looked for as {FILES[name]}: it is not there, {where}")
+        """Return the file of a set, which must exist."""
+        if self.folder is None:
+            raise InputError(
+                f"The data set {name} is missing. Name a folder that holds {FILES[name]} with --data."
+            )
+        if not self.has(name):
+            raise InputError(f"{self.folder}: there is no {FILES[name]}, the data set {name}. Put it there.")
         return self.folder / FILES[name]
 
     def arrays(self, name: str) -> dict[str, Any]:
-        """The arrays of a set's file."""
+        """Return the arrays of a set's file."""
         return _arrays(self.path(name))
 
     def origin(self, name: str) -> str:
-        """The source of a set, as a configuration records it; it is part of the digest of a result."""
+        """Return the source of a set as a configuration records it; it is part of the digest of a result."""
         return f"{FILES[name]}, {self.path(name).stat().st_size} bytes" if self.has(name) else "generated"
 
 

@@ -1,12 +1,12 @@
 """Experiments: runs that can be done one by one, and the tables and figures made of them.
 
 An experiment lists its configurations: dictionaries of plain JSON values. Every configuration is run ``full``
-or ``quick`` times, in blocks; a block is a Task, seeded by its settings and the numbers of its runs alone, so
+or ``quick`` times, in blocks. A block is a Task, seeded by its settings and the numbers of its runs alone, so
 that tasks may be done in any order, anywhere, and twice. A quick result is the beginning of a full one.
 ``perform`` does a block and returns one number per run under every name; ``present`` makes the tables
 and figures.
 
-To add a paper: a module with an Experiment, and a line in registry.py.
+To add a paper, write a module with an Experiment, and add a line to ``catalogue.py``.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ Settings = dict[str, Any]
 """Plain JSON: text, numbers, lists, dictionaries."""
 
 Numbers = dict[str, list[float]]
-"""Results of a block: under every name one number a run."""
+"""Results of a block: under every name one number per run."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """A digest of all that the result depends on; it names the result.
+        """The digest of all that the result depends on; it names the result.
 
         >>> Task("a", 1, {"k": 2}, range(0, 5)).digest == Task("a", 1, {"k": 2}, range(0, 5)).digest
         True
@@ -82,13 +82,16 @@ class Results:
                 into.setdefault(name, []).extend(values)
 
     def values(self, settings: Settings, name: str) -> FloatArray:
-        """(runs,) the numbers of that name."""
+        """Return (runs,) the numbers of that name."""
         try:
             return np.array(self._by[_key(settings)][name], dtype=np.float64)
         except KeyError:
-            raise InputError(f"no results of {name!r} for {settings}") from None
+            raise InputError(
+                f"There are no results of {name!r} for {settings}. Run this configuration."
+            ) from None
 
     def has(self, settings: Settings, name: str) -> bool:
+        """Return True if there are numbers of that name."""
         return name in self._by.get(_key(settings), {})
 
 
@@ -113,14 +116,14 @@ class Experiment:
     needs: tuple[str, ...] = ()  # data sets that it requires
 
     def tasks(self, sources: Sources, quick: bool, runs: int | None = None) -> list[Task]:
-        """The blocks to be done; ``runs``, if given, is the number of runs of every configuration."""
+        """Return all blocks; ``runs``, if given, is the number of runs of every configuration."""
         n = runs if runs is not None else self.quick if quick else self.full
         if n < 1:
-            raise InputError(f"{self.name}: runs must be >= 1, got {n}")
+            raise InputError(f"{self.name}: the number of runs must be at least 1. It is {n}.")
         found = []
         for settings in self.configurations(sources, quick):
-            # "most_runs" limits the runs of a configuration, e.g. to one if nothing is random; "times" asks
-            # for more of them, where they are cheap
+            # "most_runs" limits the runs of a configuration, e.g. to one if nothing is random; "times"
+            # multiplies them where they are cheap
             count = min(n, int(settings.get("most_runs", n))) * int(settings.get("times", 1))
             for a in range(0, count, self.block):
                 found.append(Task(self.name, self.version, settings, range(a, min(count, a + self.block))))
@@ -128,7 +131,7 @@ class Experiment:
 
 
 def seed_of(settings: Settings, run: int, *more: int) -> list[int]:
-    """Entropy for a run's own generator, from its settings and number alone.
+    """Return the entropy of a run's own generator, from its settings and number alone.
 
     >>> seed_of({"k": 3}, 0) == seed_of({"k": 3}, 0), seed_of({"k": 3}, 0) == seed_of({"k": 3}, 1)
     (True, False)

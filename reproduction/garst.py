@@ -7,7 +7,7 @@ import numpy as np
 from reproduction.authors_code import KFED_GARST
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Plot, Presentation, Results, Settings
-from reproduction.garst_runs import PAPER, SHOWN, K, perform
+from reproduction.garst_runs import DRAWN_ROUNDS, PAPER, K, perform
 from reproduction.plots import Line, bars, lines
 from reproduction.result_table import Published, ResultTable, Row, row
 from unpooled.typing import FloatArray
@@ -51,53 +51,60 @@ def _fig1(sources: Sources, quick: bool) -> list[Settings]:
 
 
 def _rows(results: Results, sources: Sources, beta: float, noise: float, **more: int) -> list[Row]:
-    """Central, FKM and k-FED beside the published numbers; central, which has no spread, as one run.
+    """Central, FKM and k-FED beside the published numbers; central has no spread, and counts as one run.
 
-    ``more`` are further settings of k-FED.
+    ``more`` are additional settings of k-FED.
     """
     one = not sources.has("garst")
     central, fkm, kfed = PUBLISHED.get((beta, noise), (None, None, None))
 
-    def of(method: str, name: str, **more: int) -> FloatArray:
+    def values(method: str, name: str, **more: int) -> FloatArray:
         return results.values(_settings(sources, method, beta, noise, **more), name)
 
     head = (f"{beta:g}", f"{noise:g}")
-    pooled = row((*head, "central, n_init 10", "all rows"), of("central", "ARI"), central, one_draw=True)
-    if central is not None and beta != BETAS[0]:  # the rows of a noise are the same whatever beta
+    pooled = row((*head, "central, n_init 10", "all rows"), values("central", "ARI"), central, one_draw=True)
+    if central is not None and beta != BETAS[0]:  # the rows of a noise are the same for every beta
         pooled = replace(pooled, unjudged=f"as beta {BETAS[0]:g}")
     return [
         pooled,
-        row((*head, "FKM", "by site"), of("FKM", "ARI by site"), fkm, one_draw=one),
-        row((*head, "FKM", "all rows"), of("FKM", "ARI")),
+        row((*head, "FKM", "by site"), values("FKM", "ARI by site"), fkm, one_draw=one),
+        row((*head, "FKM", "all rows"), values("FKM", "ARI")),
         replace(
             row(
                 (*head, "k-FED, k' = 16", "by site, authors' weights"),
-                of("k-FED", "ARI by site, last sizes", k_local=K, **more),
+                values("k-FED", "ARI by site, last sizes", k_local=K, **more),
                 kfed,
                 one_draw=one,
             ),
             authors=None if one else KFED_GARST.get((beta, noise)),
         ),
         replace(
-            row((*head, "k-FED, k' = 16", "by site"), of("k-FED", "ARI by site", k_local=K, **more)),
+            row((*head, "k-FED, k' = 16", "by site"), values("k-FED", "ARI by site", k_local=K, **more)),
             beside=kfed is not None,
         ),
-        row((*head, "k-FED, k' = 16", "all rows"), of("k-FED", "ARI", k_local=K, **more)),
+        row((*head, "k-FED, k' = 16", "all rows"), values("k-FED", "ARI", k_local=K, **more)),
     ]
 
 
 HEADS = ("beta", "noise", "method", "ARI")
 NOTES = (
-    "k-FED: algorithm 2 of its paper has one Lloyd step at the server, and so run it is far from what was"
-    " published where sites differ (the rows called algorithm 2). The code of its authors, which is what "
-    "was compared, lets the server go on to convergence, and that is what is run here.",
-    "k-FED: the authors' loop over all sets takes the weights of the sites' ARIs after its end, so that they "
-    "are the sizes of sites in its last set (beta 10, 200 rows a cluster, noise 1.5). The published numbers "
-    "are compared with this score; the rows called by site have each set's own sizes, as the text says.",
-    f"k-FED: ours has {TIMES} times as many runs in figure 1. The authors' code (metastableB/kfed, 39879fc) "
-    "was run by us on the same sets, with these weights.",
-    "FKM: a cluster is left out where fewer than p rows are in it after the step; the number before the step "
-    "does not count, as in the authors' code. It accounts for the published spread at beta 0.1.",
+    'k-FED: algorithm 2 of its paper has one Lloyd step at the server. Run like that (rows "algorithm 2"), '
+    "it is far from the published numbers if sites differ. In the code of its authors, which produced the "
+    "published numbers, the server iterates to convergence. We run that.",
+    "k-FED: the authors' loop over all sets computes the weights of the sites' ARIs after its end, so they "
+    "are the sizes of sites in its last set (beta 10, 200 rows per cluster, noise 1.5). The published "
+    'numbers are compared with this score. The rows "by site" use each set\'s own sizes, as the text of '
+    "the paper does.",
+    f"k-FED: figure 1 has {TIMES} times as many of our runs. We ran the authors' code (metastableB/kfed, "
+    "39879fc) on the same sets, with these weights.",
+    "FKM: a site leaves out a cluster that has fewer than p rows after the step; the number before the step "
+    "does not count, as in the authors' code. This explains the published spread at beta 0.1.",
+)
+FIGURE_4_NOTES = (
+    "The published spread of FKM has two causes, and neither alone is enough. Sites begin with raw records. "
+    "The library of the time left the weights out of the server's k-means++, so that it may miss a cluster "
+    "that one heavy mean represents. Without the first cause (means only) or both (our default) the spread "
+    "disappears.",
 )
 
 
@@ -107,17 +114,16 @@ def _present_fig1(results: Results, sources: Sources, quick: bool) -> Presentati
         rows += _rows(results, sources, beta, 1.0, times=TIMES)
         head = (f"{beta:g}", "1")
 
-        def of(method: str, name: str, beta: float = beta, **more: int) -> FloatArray:
+        def values(method: str, name: str, beta: float = beta, **more: int) -> FloatArray:
             return results.values(_settings(sources, method, beta, 1.0, **more), name)
 
-        best = max(LOCAL, key=lambda k: float(of("k-FED", "ARI by site", k_local=k).mean()))
-        rows.append(
-            row((*head, f"k-FED, informed: k' = {best}", "by site"), of("k-FED", "ARI by site", k_local=best))
-        )
+        best = max(LOCAL, key=lambda k: float(values("k-FED", "ARI by site", k_local=k).mean()))
+        informed = values("k-FED", "ARI by site", k_local=best)
+        rows.append(row((*head, f"k-FED, informed: k' = {best}", "by site"), informed))
         for method in ("k-FED, algorithm 2", "FKM, means only", "FKM, our default", "unpooled"):
-            mine = row((*head, method, "by site"), of(method, "ARI by site"))
+            mine = row((*head, method, "by site"), values(method, "ARI by site"))
             rows.append(replace(mine, beside=method == "k-FED, algorithm 2"))
-        rows.append(row((*head, "unpooled", "all rows"), of("unpooled", "ARI")))
+        rows.append(row((*head, "unpooled", "all rows"), values("unpooled", "ARI")))
     table = ResultTable("fig1", "ARI on the grid, noise 1 (higher is better)", HEADS, tuple(rows))
     drawn = []
     for beta in BETAS:
@@ -128,8 +134,8 @@ def _present_fig1(results: Results, sources: Sources, quick: bool) -> Presentati
         ]
         marks = np.array([r.published.value if r.published is not None else np.nan for r in here])
         names = [r.what[2] + r.what[3].removeprefix("by site").removeprefix("all rows") for r in here]
-        values, errors = np.array([r.ours for r in here]), np.array([r.error for r in here])
-        svg = bars(f"ARI, beta {beta:g}", names, values, errors, marks)
+        lengths, errors = np.array([r.ours for r in here]), np.array([r.error for r in here])
+        svg = bars(f"ARI, beta {beta:g}", names, lengths, errors, marks)
         drawn.append(Plot(f"fig1-beta{beta:g}", f"Figure 1 b: ARI, beta {beta:g}", svg))
     return Presentation((table,), tuple(drawn), NOTES)
 
@@ -173,23 +179,23 @@ def _present_fig3(results: Results, sources: Sources, quick: bool) -> Presentati
         )
         over = []
         for noise in NOISES:
-            of = [results.values(_settings(sources, "FKM", beta, noise), f"round {at}") for at in SHOWN]
-            over.append(Line(f"noise {noise:g}", range(len(SHOWN)), _means(of)))
-        svg = lines(
-            f"ARI of FKM by round, beta {beta:g}", over, "round", "ARI", places=[str(r) for r in SHOWN]
-        )
+            settings = _settings(sources, "FKM", beta, noise)
+            by_round = [results.values(settings, f"round {at}") for at in DRAWN_ROUNDS]
+            over.append(Line(f"noise {noise:g}", range(len(DRAWN_ROUNDS)), _means(by_round)))
+        places = [str(r) for r in DRAWN_ROUNDS]
+        svg = lines(f"ARI of FKM by round, beta {beta:g}", over, "round", "ARI", places=places)
         figures.append(
             Plot(f"fig3-rounds-beta{beta:g}", f"Figure 3 d-f: FKM over the rounds, beta {beta:g}", svg)
         )
     return Presentation((table,), tuple(figures), NOTES)
 
 
-def _means(of: list[FloatArray]) -> FloatArray:
-    return np.array([values.mean() for values in of])
+def _means(samples: list[FloatArray]) -> FloatArray:
+    return np.array([values.mean() for values in samples])
 
 
-def _spreads(of: list[FloatArray]) -> FloatArray:
-    return np.array([values.std() for values in of])
+def _spreads(samples: list[FloatArray]) -> FloatArray:
+    return np.array([values.std() for values in samples])
 
 
 # ---------------------------------------------------------------- figure 4
@@ -208,20 +214,20 @@ def _fig4(sources: Sources, quick: bool) -> list[Settings]:
 def _present_fig4(results: Results, sources: Sources, quick: bool) -> Presentation:
     one = not sources.has("garst")
 
-    def of(method: str, name: str, **more: int) -> FloatArray:
+    def values(method: str, name: str, **more: int) -> FloatArray:
         return results.values(_variable(sources, method, **more), name)
 
-    best = max(LOCAL, key=lambda k: float(of("k-FED", "ARI by site", k_local=k).mean()))
+    best = max(LOCAL, key=lambda k: float(values("k-FED", "ARI by site", k_local=k).mean()))
     rows = [
-        row(("central, n_init 10", "all rows"), of("central", "ARI"), VARIABLE[0], one_draw=True),
-        row(("FKM", "by site"), of("FKM", "ARI by site"), VARIABLE[1], one_draw=one, note=1),
-        row(("FKM", "all rows"), of("FKM", "ARI")),
-        row(("FKM, means only", "by site"), of("FKM, means only", "ARI by site")),
-        row(("FKM, our default", "by site"), of("FKM, our default", "ARI by site")),
-        row(("k-FED, k' = 16", "by site"), of("k-FED", "ARI by site", k_local=K)),
-        row((f"k-FED, informed: k' = {best}", "by site"), of("k-FED", "ARI by site", k_local=best)),
-        row(("unpooled", "by site"), of("unpooled", "ARI by site")),
-        row(("unpooled", "all rows"), of("unpooled", "ARI")),
+        row(("central, n_init 10", "all rows"), values("central", "ARI"), VARIABLE[0], one_draw=True),
+        row(("FKM", "by site"), values("FKM", "ARI by site"), VARIABLE[1], one_draw=one, note=1),
+        row(("FKM", "all rows"), values("FKM", "ARI")),
+        row(("FKM, means only", "by site"), values("FKM, means only", "ARI by site")),
+        row(("FKM, our default", "by site"), values("FKM, our default", "ARI by site")),
+        row(("k-FED, k' = 16", "by site"), values("k-FED", "ARI by site", k_local=K)),
+        row((f"k-FED, informed: k' = {best}", "by site"), values("k-FED", "ARI by site", k_local=best)),
+        row(("unpooled", "by site"), values("unpooled", "ARI by site")),
+        row(("unpooled", "all rows"), values("unpooled", "ARI")),
     ]
     table = ResultTable(
         "fig4", "ARI where sites have 16, 1, 3, 10 and 7 of the clusters", ("method", "ARI"), tuple(rows)
@@ -229,13 +235,7 @@ def _present_fig4(results: Results, sources: Sources, quick: bool) -> Presentati
     marks = np.array([r.published.value if r.published is not None else np.nan for r in rows])
     names = [", ".join(r.what) for r in rows]
     svg = bars("ARI", names, np.array([r.ours for r in rows]), np.array([r.error for r in rows]), marks)
-    note = (
-        "The published spread of FKM has two causes, and either alone is not enough: sites begin with raw "
-        "records, and the library of the time left the weights out of the server's k-means++, so that it "
-        "may miss a cluster that one heavy mean stands for. Without the first (means only) or both (our "
-        "default) it is gone."
-    )
-    return Presentation((table,), (Plot("fig4", "Figure 4 b: ARI", svg),), (note,))
+    return Presentation((table,), (Plot("fig4", "Figure 4 b: ARI", svg),), FIGURE_4_NOTES)
 
 
 EXPERIMENTS = (
@@ -254,7 +254,7 @@ EXPERIMENTS = (
     Experiment(
         "garst-fig3",
         PAPER,
-        "the same with more noise, and FKM over the rounds",
+        "the grid with more noise, and FKM over the rounds",
         full=200,
         quick=20,
         block=20,
@@ -266,7 +266,7 @@ EXPERIMENTS = (
     Experiment(
         "garst-fig4",
         PAPER,
-        "sites that have very different numbers of the clusters",
+        "sites with very different numbers of clusters",
         full=200,
         quick=20,
         block=20,

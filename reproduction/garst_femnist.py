@@ -1,20 +1,21 @@
 """Garst & Reinders, figure 5: FEMNIST, 10 sites, k = 60; silhouette and simplified silhouette.
 
 The authors' ten writers are not available; the first ten clients of the local FEMNIST file replace them. They
-hold other images, so the order of the methods can be compared, but the levels only roughly.
+hold other images, so the order of the methods can be compared, but the scores only roughly.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from reproduction.common import final_centers, labels_of, pooled_kmeans, seed_from
+from reproduction.common import final_centers, pooled_kmeans, seed_from
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Numbers, Plot, Presentation, Results, Settings, seed_of
 from reproduction.garst_runs import PAPER, from_records
 from reproduction.plots import bars
 from reproduction.result_table import Published, ResultTable, Row, row
 from unpooled.algorithms import FKM, KFed, Lloyd
+from unpooled.app.compare.scores import labels_of
 from unpooled.data.examples.images import read_images
 from unpooled.data.examples.synthetic import PartitionedData
 from unpooled.evaluation.metrics import simplified_silhouette
@@ -25,6 +26,11 @@ from unpooled.typing import FloatArray
 K, SITES = 60, 10
 LOCAL = (10, 20, 30, 40, 60)  # k' that "informed" k-FED chooses from
 NAMES = ("silhouette", "simplified silhouette")
+NOTES = (
+    "These are not the authors' data. Their ten writers have about 110 images each. Ours, the first ten of "
+    "Holzer et al.'s clients, have about 170 images of other writers. Only the order of the methods can be "
+    "expected to agree.",
+)
 PUBLISHED = {  # silhouette, simplified
     "central": (0.103, 0.233),
     "FKM": (0.094, 0.232),
@@ -34,6 +40,7 @@ PUBLISHED = {  # silhouette, simplified
 
 
 def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
+    """Return the silhouette and the simplified silhouette."""
     from sklearn.metrics import silhouette_score
 
     images = read_images(sources.path("femnist-iid"))
@@ -74,29 +81,30 @@ def _centers(settings: Settings, drawn: PartitionedData, rng: np.random.Generato
     return final_centers(Lloyd(k=K), drawn.sites(), seed_from(rng))
 
 
-def _of(method: str, sources: Sources, **more: int) -> Settings:
+def _settings(method: str, sources: Sources, **more: int) -> Settings:
     return {"method": method, "data": sources.origin("femnist-iid"), **more}
 
 
 def _configurations(sources: Sources, quick: bool) -> list[Settings]:
-    named = [_of(m, sources) for m in ("central", "FKM", "FKM, our default", "unpooled")]
-    return named + [_of("k-FED", sources, k_local=k) for k in LOCAL]
+    named = [_settings(m, sources) for m in ("central", "FKM", "FKM, our default", "unpooled")]
+    return named + [_settings("k-FED", sources, k_local=k) for k in LOCAL]
 
 
 def _present(results: Results, sources: Sources, quick: bool) -> Presentation:
     best = max(
-        LOCAL, key=lambda k: float(results.values(_of("k-FED", sources, k_local=k), "silhouette").mean())
+        LOCAL,
+        key=lambda k: float(results.values(_settings("k-FED", sources, k_local=k), "silhouette").mean()),
     )
-    shown = [
-        ("central", "central, n_init 10", _of("central", sources)),
-        ("FKM", "FKM", _of("FKM", sources)),
-        ("k-FED", "k-FED, k' = 60", _of("k-FED", sources, k_local=K)),
-        ("k-FED, informed", f"k-FED, informed: k' = {best}", _of("k-FED", sources, k_local=best)),
-        ("", "FKM, our default", _of("FKM, our default", sources)),
-        ("", "unpooled", _of("unpooled", sources)),
+    listed = [
+        ("central", "central, n_init 10", _settings("central", sources)),
+        ("FKM", "FKM", _settings("FKM", sources)),
+        ("k-FED", "k-FED, k' = 60", _settings("k-FED", sources, k_local=K)),
+        ("k-FED, informed", f"k-FED, informed: k' = {best}", _settings("k-FED", sources, k_local=best)),
+        ("", "FKM, our default", _settings("FKM, our default", sources)),
+        ("", "unpooled", _settings("unpooled", sources)),
     ]
     rows: list[Row] = []
-    for key, label, settings in shown:
+    for key, label, settings in listed:
         for i, name in enumerate(NAMES):
             known = Published(PUBLISHED[key][i], digits=3) if key else None
             line = row((label, name), results.values(settings, name), known, digits=3)
@@ -109,12 +117,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presentation:
         values, errors = np.array([r.ours for r in of_score]), np.array([r.error for r in of_score])
         svg = bars(name, [r.what[0] for r in of_score], values, errors, marks)
         figures.append(Plot(f"fig5-{name.replace(' ', '-')}", f"Figure 5: {name}", svg))
-    note = (
-        "Not the authors' data: their ten writers have about 110 images each, ours, the first ten of Holzer "
-        "et al.'s clients, about 170 of other writers. Only the order of the methods can be expected to "
-        "agree."
-    )
-    return Presentation((table,), tuple(figures), (note,))
+    return Presentation((table,), tuple(figures), NOTES)
 
 
 EXPERIMENTS = (

@@ -1,11 +1,12 @@
 """Garst & Reinders: Federated K-means clustering. The runs of figures 1, 3 and 4.
 
 Five sites, k = 16, 100 rounds, 200 runs. The paper scores central k-means by one ARI over all rows, FKM and
-k-FED by the mean of every site's own ARI; both scores are given for all. FKM is the authors' code: its sites
-begin with raw records (k-means++ seeds), which no protocol of ours sends. So this start is computed here,
-where all rows are available; "FKM, means only" is the same through the protocol. k-FED is the code of its
-authors, run with k' = k; "informed" is the k' with the best mean ARI, chosen with the true labels. Their loop
-over all sets weighs the sites' ARIs of k-FED by the sizes of the last set alone; that score is given too.
+k-FED by the mean of every site's own ARI; both scores are given for all. FKM follows the authors' code: its
+sites begin with raw records (k-means++ seeds), which no protocol of ours sends. This start is therefore
+computed here, where all rows are available; "FKM, means only" is the same through the protocol. k-FED is that
+of its authors' code, with k' = k; "informed" is the k' with the best mean ARI, chosen with the true labels.
+Their loop over all sets weighs the sites' ARIs of k-FED by the sizes of the last set alone; that score is
+given too.
 
 With the authors' sets (``--data``) every run uses the same rows. Without them every run draws its own set,
 and a published number, which is of one set, may differ by the spread over sets.
@@ -16,20 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.common import (
-    ari,
-    ari_by_site,
-    final_centers,
-    labels_of,
-    pooled_kmeans,
-    round_by_round,
-    seed_from,
-)
+from reproduction.common import ari_by_site, final_centers, pooled_kmeans, round_by_round, seed_from
 from reproduction.data_sources import Sources
 from reproduction.experiment import Numbers, Settings, seed_of
 from unpooled import kernels
 from unpooled.algorithms import FKM, KFed, Lloyd
 from unpooled.algorithms.fkm import FKMState
+from unpooled.app.compare.scores import ari, labels_of
 from unpooled.data.examples import synthetic
 from unpooled.data.examples.synthetic import PartitionedData
 from unpooled.protocol.algorithm import Algorithm, Steps
@@ -38,7 +32,7 @@ from unpooled.typing import FloatArray
 
 PAPER = "Garst, Reinders: Federated K-means clustering. 2023."
 K, ROUNDS = 16, 100
-SHOWN = (0, 1, 2, 5, 10, 20, 50, 100)  # rounds whose ARI figure 3 shows
+DRAWN_ROUNDS = (0, 1, 2, 5, 10, 20, 50, 100)  # rounds whose ARI figure 3 shows
 
 
 def _data(settings: Settings, rng: np.random.Generator, sources: Sources) -> PartitionedData:
@@ -54,9 +48,10 @@ def _data(settings: Settings, rng: np.random.Generator, sources: Sources) -> Par
 
 
 def last_sizes(settings: Settings, number: int, sources: Sources) -> FloatArray | None:
-    """The rows of each site in the last set of the authors' loop: beta 10, 200 rows a cluster, noise 1.5.
+    """Return the rows of each site in the last set of the authors' loop.
 
-    None where sites have different clusters, which is a set of its own.
+    It has beta 10, 200 rows per cluster and noise 1.5. Returns None for the set whose sites have different
+    clusters, which is not in that loop.
     """
     if "beta" not in settings:
         return None
@@ -83,21 +78,21 @@ class FKMFromCenters(FKM):
 
 
 def from_records(drawn: PartitionedData, k: int, rng: np.random.Generator, p: int = 2) -> FKMFromCenters:
-    """FKM with the authors' start: sites give k-means++ seeds, which are rows, and the counts about them."""
+    """Return FKM with the authors' start: sites send k-means++ seeds, which are rows, and their counts."""
     rows, counts = [], []
     for X in drawn.sites().values():
         seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
         seeds = kernels.kmeans(X, np.array([0, len(X)]), min(k, len(X)), seed, max_iter=0)
-        shown = seeds.mass[0] >= p
-        rows.append(seeds.centers[0][shown])
-        counts.append(seeds.mass[0][shown])
+        large = seeds.mass[0] >= p
+        rows.append(seeds.centers[0][large])
+        counts.append(seeds.mass[0][large])
     published = FKM.as_published(k=k, p=p, rounds=ROUNDS)
     first, _ = published.clustered(np.concatenate(rows), np.concatenate(counts), rng)
     return FKMFromCenters(**{f.name: getattr(published, f.name) for f in fields(published)}, first=first)
 
 
 def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
-    """ARI over all rows and by site; of FKM as published also over the rounds."""
+    """Return the ARI over all rows and by site, and for FKM as published also over the rounds."""
     method = settings["method"]
     out: Numbers = {}
     for number in runs:
@@ -107,7 +102,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         rng = np.random.default_rng(seed_of(settings, number))
         if method == "FKM":
             rounds = list(round_by_round(from_records(drawn, K, rng), drawn.sites(), seed_from(rng)))
-            for at in SHOWN:
+            for at in DRAWN_ROUNDS:
                 score = ari_by_site(drawn.y, labels_of(drawn.X, rounds[at]), drawn.site)
                 out.setdefault(f"round {at}", []).append(score)
             centers = rounds[-1]

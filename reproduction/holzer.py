@@ -1,11 +1,11 @@
 """Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. Tables 1-3: synthetic, MNIST, FEMNIST.
 
 100 sites, all of them in every round; figures 4-8, where only some take part, are in participation.py. Splits
-of the synthetic set and of MNIST are drawn anew in every run, but for the halves of half-IID, which are the
-authors'; FEMNIST is divided as the authors divided it.
+of the synthetic set and of MNIST are drawn anew in every run, except for the halves of half-IID, which are
+the authors'; FEMNIST is divided as the authors divided it.
 Table 1 is over all runs, tables 2 and 3 over the half that scores best. Accuracy is the majority label of a
-cluster. The k-means and k-FED columns have one restart, EWF and DWF start from a k-FED of five: the fair
-baseline, pooled k-means with n_init = 10, stands beside every table.
+cluster. The k-means and k-FED columns have one restart, EWF and DWF start from a k-FED of five. Every table
+therefore has a fair baseline too, pooled k-means with n_init = 10.
 """
 
 from dataclasses import replace
@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reproduction.authors_code import KFED_HOLZER
-from reproduction.common import inertia_per_row, labels_of, pooled_kmeans, seed_from
+from reproduction.common import inertia_per_row, pooled_kmeans, seed_from
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Numbers, Plot, Presentation, Results, Settings, seed_of
 from reproduction.plots import bars
 from reproduction.published_holzer import ACCURACY, SCORE, V_MEASURE
 from reproduction.result_table import Published, ResultTable, Row, row, statistic
 from unpooled.algorithms import DWF, EWF, KFed, Lloyd
+from unpooled.app.compare.scores import labels_of
 from unpooled.data import partitions as partition
 from unpooled.data.examples import synthetic
 from unpooled.data.examples.images import read_images
@@ -40,12 +41,12 @@ SPLITS = ("IID", "half-IID", "non-IID")
 METHODS = ("k-means", "EWF", "DWF", "k-FED")
 OURS = ("k-means, n_init 10", "unpooled")
 FIRST = 10_000  # training images of the published numbers
-WHOLE, ALL = "MNIST, all rows", ", all 60,000"
+ALL_ROWS, ALL = "MNIST, all rows", ", all 60,000"
 FEMNIST = {"IID": "femnist-iid", "half-IID": "femnist-half-iid"}
 
 
 def rows_of(settings: Settings, sources: Sources) -> tuple[npt.NDArray[Any], IntArray, IntArray | None]:
-    """Rows, true labels, and the owner of each row if the authors give it."""
+    """Return the rows, the true labels, and the owner of each row if the authors give it."""
     if settings["set"] == "synthetic":
         X, y = synthetic.holzer()
         return X, y, None
@@ -58,14 +59,16 @@ def rows_of(settings: Settings, sources: Sources) -> tuple[npt.NDArray[Any], Int
 
 
 @lru_cache(maxsize=1)
-def _held_rows(set_: str, split: str, sources: Sources) -> tuple[npt.NDArray[Any], IntArray, IntArray | None]:
+def _cached_rows(
+    set_: str, split: str, sources: Sources
+) -> tuple[npt.NDArray[Any], IntArray, IntArray | None]:
     return rows_of({"set": set_, "split": split}, sources)
 
 
 @lru_cache(maxsize=400)
-def _held_split(set_: str, split: str, sites: int, number: int, sources: Sources) -> IntArray:
+def _cached_split(set_: str, split: str, sites: int, number: int, sources: Sources) -> IntArray:
     """The split of a run, cached for all methods because k-means of 60,000 images is slow."""
-    X, _, owner = _held_rows(set_, split if set_ == "FEMNIST" else "", sources)
+    X, _, owner = _cached_rows(set_, split if set_ == "FEMNIST" else "", sources)
     same: Settings = {"set": set_, "split": split, "sites": sites}
     return site_of_rows(X, split, sites, owner, np.random.default_rng(seed_of(same, number)))
 
@@ -73,7 +76,7 @@ def _held_split(set_: str, split: str, sites: int, number: int, sources: Sources
 def site_of_rows(
     X: npt.NDArray[Any], split: str, sites: int, owner: IntArray | None, rng: np.random.Generator
 ) -> IntArray:
-    """The site of each row, in one of the paper's three splits."""
+    """Return (n,) the site of each row, in one of the paper's three splits."""
     if owner is not None:
         return partition.natural_id(owner)
     if split == "IID":
@@ -82,22 +85,22 @@ def site_of_rows(
         return partition.half_iid(X, sites, seed=rng, halves=halves(len(X)))
     if split == "non-IID":
         return partition.by_kmeans(X, sites, seed=rng)
-    raise InputError(f"splits are {', '.join(SPLITS)}, got {split!r}")
+    raise InputError(f"There is no split {split!r}. Use one of {', '.join(SPLITS)}.")
 
 
 def halves(n: int) -> tuple[IntArray, IntArray]:
-    """The rows that are divided alike and those that are clustered: the same in every run.
+    """Return the rows that are divided at random and those that are clustered: the same in every run.
 
     The authors divide them by scikit-learn with one seed, so that all their runs have the same halves.
     """
     from sklearn.model_selection import train_test_split
 
-    alike, clustered = train_test_split(np.arange(n), test_size=0.5, random_state=42)
-    return alike, clustered
+    at_random, clustered = train_test_split(np.arange(n), test_size=0.5, random_state=42)
+    return at_random, clustered
 
 
 def algorithm_of(method: str, k: int, take_part: int | float) -> Algorithm[Any]:
-    """A column of the tables. k-FED asks once, as many sites as take part in a round of the others."""
+    """Return the algorithm of a column; k-FED asks as many sites, once, as the others ask in a round."""
     if method == "EWF":
         return EWF.as_published(k=k, participation=take_part)
     if method == "DWF":
@@ -106,15 +109,15 @@ def algorithm_of(method: str, k: int, take_part: int | float) -> Algorithm[Any]:
         return KFed(k=k, variant="holzer", local_restarts=1, server_restarts=1, participation=take_part)
     if method == "unpooled":
         return Lloyd(k=k, participation=take_part)
-    raise InputError(f"no method {method!r}")
+    raise InputError(f"There is no method {method!r}. Use one of {', '.join((*METHODS[1:], 'unpooled'))}.")
 
 
 def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
-    """Score, accuracy, v-measure and rounds."""
+    """Return score, accuracy, v-measure and rounds."""
     from sklearn.metrics import v_measure_score
 
     set_ = settings["set"]
-    X, y, _ = _held_rows(set_, settings["split"] if set_ == "FEMNIST" else "", sources)
+    X, y, _ = _cached_rows(set_, settings["split"] if set_ == "FEMNIST" else "", sources)
     k, method = K[set_], settings["method"]
     out: Numbers = {name: [] for name in ("score", "accuracy", "v-measure", "rounds")}
     for number in runs:
@@ -124,12 +127,12 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
             n_init = 10 if method.endswith("10") else 1
             centers = pooled_kmeans(X, k, rng, n_init=n_init, max_iter=10_000)
         else:
-            site = _held_split(set_, settings["split"], settings["sites"], number, sources)
+            site = _cached_split(set_, settings["split"], settings["sites"], number, sources)
             federation = Simulation.from_rows(partition.split_rows(X, site), threads=1)
-            some: int | float = settings["take_part"]
-            if some == 1:  # a number of 1 is refused, lest the share 1.0 was meant
-                some = 1 / settings["sites"]
-            done = run(algorithm_of(method, k, some), federation, seed=seed_from(rng))
+            participation: int | float = settings["take_part"]
+            if participation == 1:  # a number of 1 is refused, because the share 1.0 may be meant
+                participation = 1 / settings["sites"]
+            done = run(algorithm_of(method, k, participation), federation, seed=seed_from(rng))
             centers, rounds = done.state.centers, done.rounds
         labels = labels_of(X, centers)
         out["score"].append(inertia_per_row(X, centers))
@@ -143,18 +146,19 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
 
 
 def pooled_settings(set_: str, split: str, method: str, sources: Sources) -> Settings:
-    """k-means of all rows; of FEMNIST the rows depend on the split."""
+    """Return the settings of k-means of all rows; the rows of FEMNIST depend on the split."""
     found: Settings = {"set": set_, "method": method, "data": _origin(set_, split, sources)}
     if set_ == "FEMNIST":
         found["split"] = split
-    if set_ == WHOLE:
-        found["most_runs"] = 2 if method.endswith("10") else 10  # shows which rows were used, no more
+    if set_ == ALL_ROWS:
+        found["most_runs"] = 2 if method.endswith("10") else 10  # enough to show which rows were used
     return found
 
 
 def settings_of(
     set_: str, split: str, method: str, sources: Sources, sites: int = SITES, take_part: int = SITES
 ) -> Settings:
+    """Return the settings of a federated method."""
     return {
         "set": set_,
         "split": split,
@@ -172,7 +176,7 @@ def _origin(set_: str, split: str, sources: Sources) -> str:
 
 
 def splits_of(set_: str) -> tuple[str, ...]:
-    """The available splits: LEAF's non-IID FEMNIST is in no file that the authors give."""
+    """Return the available splits: no file of the authors has LEAF's non-IID FEMNIST."""
     return SPLITS[:2] if set_ == "FEMNIST" else SPLITS
 
 
@@ -183,7 +187,7 @@ def _configurations(set_: str) -> Any:
             for method in ("k-means", "k-means, n_init 10"):
                 wanted = [pooled_settings(set_, split, method, sources)]
                 if set_ == "MNIST":
-                    wanted.append(pooled_settings(WHOLE, split, method, sources))
+                    wanted.append(pooled_settings(ALL_ROWS, split, method, sources))
                 out += [w for w in wanted if w not in out]
             out += [settings_of(set_, split, m, sources) for m in ("EWF", "DWF", "k-FED", "unpooled")]
         return out
@@ -195,7 +199,7 @@ def _configurations(set_: str) -> Any:
 
 
 def best_half(scores: FloatArray) -> IntArray:
-    """The runs in the half that scores best."""
+    """Return the numbers of the runs in the half that scores best."""
     return np.argsort(scores, kind="stable")[: max(1, (len(scores) + 1) // 2)]
 
 
@@ -205,12 +209,12 @@ def _rows_of_table(
     """Mean, best and spread of every column; tables 2 and 3 are over the best half of the runs."""
     rows: list[Row] = []
     of_best = name != "score"
-    whole_too = ("k-means", "k-means, n_init 10") if set_ == "MNIST" else ()
+    on_all_rows = ("k-means", "k-means, n_init 10") if set_ == "MNIST" else ()
     for split in splits_of(set_):
-        for i, method in enumerate((*METHODS, *OURS, *(f"{m}{ALL}" for m in whole_too))):
-            whole = method.endswith(ALL)
+        for i, method in enumerate((*METHODS, *OURS, *(f"{m}{ALL}" for m in on_all_rows))):
+            rows_of_set = ALL_ROWS if method.endswith(ALL) else set_
             s = (
-                pooled_settings(WHOLE if whole else set_, split, method.removesuffix(ALL), sources)
+                pooled_settings(rows_of_set, split, method.removesuffix(ALL), sources)
                 if method.startswith("k-means")
                 else settings_of(set_, split, method, sources)
             )
@@ -221,31 +225,37 @@ def _rows_of_table(
             if numbers is None:
                 rows.append(row((split, method, "mean"), values))
                 continue
-            mean, end, sd = numbers[i]
+            mean, extreme, sd = numbers[i]
             count, which = (50, "max") if of_best else (100, "min")
             mine = row((split, method, "mean"), values, Published(mean, sd, count))
             if set_ == "MNIST" and method == "k-FED" and name == "score":
                 mine = replace(mine, authors=KFED_HOLZER[split])
-            # all rows are pooled: but for FEMNIST, whose files differ, the number is printed for each split
+            # all rows are pooled, so the paper prints one number for every split, except for FEMNIST
             again = method == "k-means" and set_ != "FEMNIST" and split != SPLITS[0]
             rows.append(replace(mine, unjudged=f"as {SPLITS[0]}" if again else ""))
-            rows.append(statistic((split, method, which), values, Published(end), which))
+            rows.append(statistic((split, method, which), values, Published(extreme), which))
     return rows
 
 
 NOTES = (
-    "The k-means column fits k-means with one restart, and where its mean is above that of n_init = 10 "
-    "beside it the difference is restarts, not the method: EWF and DWF start from the best of five at every "
-    "site and at the server.",
-    "The published numbers are of the first 10,000 training images, though the paper says 60,000: on all of "
-    "them not even pooled k-means comes as low as the published EWF and DWF (see its rows).",
-    "EWF where sites differ: movements are compared after round 16 only, as in the authors' loop; with those "
-    "of the first rounds, while momentum builds up, a run ended at round 300, with a lower score. The halves "
-    "of half-IID are the authors', the same in every run. That ours is above what was published on non-IID "
-    "is open: the score rises with the rounds, so it depends on where the rule ends a run. Our rule is that "
-    "of the authors' code (PatrickITWM/DWF-k-means, as of cd651d0 and of 6a3925f), and a server in single "
-    "precision, as theirs is, scored much the same when we tried it. Their code did not end a run here.",
-    "k-FED: the authors' code (PatrickITWM/DWF-k-means, 6a3925f) was run by us on the same rows and splits.",
+    "The k-means column is k-means with one restart. If its mean is above that of n_init = 10, the cause is "
+    "the number of restarts and not the method: EWF and DWF start from the best of five at every site and at "
+    "the server.",
+    "The published numbers are those of the first 10,000 training images, although the paper states 60,000. "
+    "On all 60,000 not even pooled k-means scores as low as the published EWF and DWF (see its rows).",
+    "EWF if sites differ: our stopping rule compares movements after round 16 only, as the authors' loop "
+    "does. With those of the first rounds, while momentum builds up, a run ended at round 300 with a lower "
+    "score. The halves of half-IID are the authors', the same in every run. We do not know why ours is above "
+    "the published score on non-IID. The score rises with the rounds, so it depends on the round at which a "
+    "run stops. Our rule is that of the authors' code (PatrickITWM/DWF-k-means, as of cd651d0 and of "
+    "6a3925f). A server in single precision, as theirs is, scored about the same. Their code did not end a "
+    "run here.",
+    "k-FED: we ran the authors' code (PatrickITWM/DWF-k-means, 6a3925f) on the same rows and splits.",
+)
+FEMNIST_NOTES = (
+    "The non-IID rows are not recomputed: the authors' repository names LEAF's non-IID sample "
+    "(NIID_NEW.zip), and we did not have its content.",
+    "Tables 2 and 3 are over the better half of the runs.",
 )
 
 
@@ -270,12 +280,7 @@ def _present(set_: str) -> Any:
                 Plot(f"score-{split}", f"{set_}, {split}: score", bars(split, names, values, errors, marks))
             )
         notes: tuple[str, ...] = NOTES if set_ == "MNIST" else NOTES[:1]
-        if set_ == "FEMNIST":
-            notes += (
-                "The non-IID rows are not recomputed: the authors' repository names LEAF's non-IID sample "
-                "(NIID_NEW.zip), and we did not have its content.",
-                "Tables 2 and 3 are over the better half of the runs.",
-            )
+        notes += FEMNIST_NOTES if set_ == "FEMNIST" else ()
         return Presentation(tuple(tables), tuple(figures), notes)
 
     return present

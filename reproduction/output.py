@@ -1,4 +1,4 @@
-"""Tables and figures as files: Markdown, CSV, SVG, and one HTML page that needs no other file."""
+"""Tables and figures as files: Markdown, CSV, SVG, and one self-contained HTML page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from reproduction.experiment import Experiment, Presentation
 from reproduction.result_table import LEVEL, ResultTable, Row, Verdicts, surviving
-from unpooled.html.html import html_page, section, style
+from unpooled.app.compare.comparison_files import aligned_table, standalone_svg
+from unpooled.html.html import html_page, section
 from unpooled.html.html import table as html_table
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.spreadsheet import csv_text
@@ -24,15 +25,17 @@ class FinishedExperiment:
     data: str  # source of the data, in words
 
     def counted(self) -> Verdicts:
+        """Return the numbers of verdicts of all tables."""
         return sum((table.counted() for table in self.presented.tables), Verdicts())
 
     @property
     def rows(self) -> list[Row]:
+        """The rows of all tables."""
         return [r for table in self.presented.tables for r in table.rows]
 
 
 def brief(table: ResultTable) -> ResultTable:
-    """The rows that were published, those that must stand beside them, and the fair baseline."""
+    """Return the table with its published rows, those needed beside them, and the fair baselines."""
     kept = [
         r
         for r in table.rows
@@ -42,37 +45,17 @@ def brief(table: ResultTable) -> ResultTable:
 
 
 def _fair(what: tuple[str, ...]) -> bool:
+    """True for pooled k-means with ten restarts, and for this package's default."""
     return any(cell == "unpooled" or "n_init 10" in cell for cell in what)
 
 
 def markdown_table(table: ResultTable) -> str:
-    """A table as Markdown, with aligned columns so that it is readable as text too."""
-    return aligned(table.cells(), len(table.heads))
-
-
-def aligned(cells: list[list[str]], left: int) -> str:
-    """Cells as a Markdown table, the first ``left`` columns to the left.
-
-    >>> print(aligned([["a", "n"], ["longer", "10"]], 1), end="")
-    | a      |  n |
-    | ------ | -: |
-    | longer | 10 |
-    """
-    width = [max(2, *(len(row[j]) for row in cells)) for j in range(len(cells[0]))]
-    lines = []
-    for i, row in enumerate(cells):
-        padded = [
-            c.ljust(w) if j < left else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True))
-        ]
-        lines.append("| " + " | ".join(padded) + " |")
-        if i == 0:
-            marks = ["-" * w if j < left else "-" * (w - 1) + ":" for j, w in enumerate(width)]
-            lines.append("| " + " | ".join(marks) + " |")
-    return "\n".join(lines) + "\n"
+    """Return a table as Markdown that is readable as text too."""
+    return aligned_table(table.cells(), len(table.heads))
 
 
 def csv_table(table: ResultTable) -> str:
-    """A table with all its digits, for programs."""
+    """Return a table as CSV, with all digits."""
     heads = ["published", "published_sd", "authors_code", "authors_code_sd", "authors_code_runs"]
     heads += [
         "ours",
@@ -88,7 +71,7 @@ def csv_table(table: ResultTable) -> str:
     for r in table.rows:
         value, sd = (r.published.value, r.published.sd) if r.published is not None else ("", "")
         known = r.judged and r.chance is None
-        tested = [f"{r.freedom:.6g}", f"{r.half:.6g}"] if known else ["", ""]
+        tested = [f"{r.degrees_of_freedom:.6g}", f"{r.half_interval:.6g}"] if known else ["", ""]
         a = r.authors
         theirs = (a.value, a.sd, a.runs) if a is not None else ("", "", "")
         ours = [f"{r.ours:.9g}", f"{r.sd:.6g}", r.runs, f"{r.error:.6g}"]
@@ -98,30 +81,29 @@ def csv_table(table: ResultTable) -> str:
 
 
 def verdict_text(done: FinishedExperiment) -> str:
-    """One line: what was run, and how many numbers match."""
+    """Return one line about the runs, the data, the time and the number of matches."""
     share = done.counted().text
     return f"{done.runs}, {done.data}, {done.seconds:.0f} CPU seconds. {share[0].upper()}{share[1:]}."
 
 
-def together(all_done: Sequence[FinishedExperiment]) -> str:
-    """All verdicts in words, with what comparing so many numbers does to them."""
+def overall_text(all_done: Sequence[FinishedExperiment]) -> str:
+    """Return all verdicts in words, with and without a correction for multiple tests."""
     counts = sum((done.counted() for done in all_done), Verdicts())
     return in_words(counts, len(surviving([r for done in all_done for r in done.rows])))
 
 
-def in_words(counts: Verdicts, still: int) -> str:
-    """Verdicts in words; ``still`` differ when all numbers are held to the level together."""
-    by_chance = LEVEL * counts.judged
-    held = f"Held to {100 * LEVEL:g} % over all of them together (Holm), {still} differ."
+def in_words(counts: Verdicts, corrected: int) -> str:
+    """Return verdicts in words; ``corrected`` numbers differ after a correction for multiple tests."""
+    level, by_chance = f"{100 * LEVEL:g}%", LEVEL * counts.judged
     return (
-        f"{counts.text[0].upper()}{counts.text[1:]}. A verdict is given at {100 * LEVEL:g} % for each: of "
-        f"{counts.judged} that are equal in truth about {by_chance:.0f} would be called different, and "
-        f"{counts.differs} are. {held}"
+        f"{counts.text[0].upper()}{counts.text[1:]}. Each number is tested at the level of {level}: of "
+        f"{counts.judged} equal numbers about {by_chance:.0f} would differ by chance, and "
+        f"{counts.differs} differ. At {level} over all of them together (Holm's method), {corrected} differ."
     )
 
 
 def markdown(done: FinishedExperiment, level: int = 1, figures: str = "", short: bool = False) -> str:
-    """An experiment as a part of a Markdown page; ``figures`` is the folder its drawings are linked from."""
+    """Return an experiment as a part of a Markdown page; ``figures`` is the folder of its figures."""
     experiment, presented = done.experiment, done.presented
     parts = [
         f"{'#' * level} {experiment.name}: {experiment.title}\n",
@@ -138,7 +120,7 @@ def markdown(done: FinishedExperiment, level: int = 1, figures: str = "", short:
 
 
 def html(done: FinishedExperiment) -> str:
-    """An experiment as a section of an HTML page."""
+    """Return an experiment as a section of an HTML page."""
     experiment, presented = done.experiment, done.presented
     parts = []
     for table in presented.tables:
@@ -156,21 +138,14 @@ def html(done: FinishedExperiment) -> str:
 
 
 def page(all_done: list[FinishedExperiment], title: str = "The papers, recomputed") -> str:
-    """All experiments on one page: no script, no network request."""
+    """Return all experiments on one page without scripts and network requests."""
     links = "".join(
         f'<li><a href="#{d.experiment.name}">{escape(d.experiment.name)}</a>: {escape(d.counted().text)}</li>'
         for d in all_done
     )
     body = "\n".join(html(d) for d in all_done)
-    lead = f"<p>{escape(together(all_done))}</p>"
+    lead = f"<p>{escape(overall_text(all_done))}</p>"
     return html_page(title, f'{lead}<ul class="plain">{links}</ul>\n{body}')
-
-
-def standing_alone(svg: str) -> str:
-    """A drawing as a file of its own, with its colours in it."""
-    alone = svg.replace("<svg ", '<svg style="background: var(--bg)" ', 1)
-    at = alone.index(">") + 1
-    return f"{alone[:at]}<style>{escape(style(), quote=False)}</style>{alone[at:]}\n"
 
 
 def write(done: FinishedExperiment, folder: Path) -> Path:
@@ -180,7 +155,7 @@ def write(done: FinishedExperiment, folder: Path) -> Path:
     for table in done.presented.tables:
         write_atomically(into / f"{table.name}.csv", csv_table(table).encode())
     for figure in done.presented.figures:
-        write_atomically(into / f"{figure.name}.svg", standing_alone(figure.svg).encode())
+        write_atomically(into / f"{figure.name}.svg", standalone_svg(figure.svg).encode())
     path = into / f"{done.experiment.name}.md"
     write_atomically(path, (markdown(done, figures=".")).encode())
     return path

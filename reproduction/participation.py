@@ -1,8 +1,9 @@
 """Holzer et al., figures 4-8: EWF, DWF and k-FED when only some of the sites take part in a round.
 
-Means over the half of the runs that scores best, as the paper draws them. The figures have no numbers in
-text; their right ends, where all 100 sites take part, are tables 1-3. The synthetic set is run with 100 sites
-(figure 4) and 10 (figure 7); MNIST (5 and 8) and FEMNIST (6) if their data are available, in full only.
+Means are over the half of the runs that scores best, as in the paper. The paper prints the numbers of the
+right ends of the figures only, where all 100 sites take part: they are tables 1-3. The synthetic set is run
+with 100 sites (figure 4) and 10 (figure 7); MNIST (5 and 8) and FEMNIST (6) if their data are available, but
+not in a quick run.
 """
 
 from dataclasses import replace
@@ -32,12 +33,12 @@ def _counts(sites: int, quick: bool) -> tuple[int, ...]:
 
 def _sets(sources: Sources, quick: bool) -> list[tuple[str, int, int]]:
     """The sets that can be run: images take hours, and are left out of a quick run."""
-    at_hand = {
+    available = {
         "synthetic": True,
         "MNIST": not quick and sources.has("mnist"),
         "FEMNIST": not quick and sources.has("femnist-iid") and sources.has("femnist-half-iid"),
     }
-    return [s for s in SETS if at_hand[s[0]]]
+    return [s for s in SETS if available[s[0]]]
 
 
 def _configurations(sources: Sources, quick: bool) -> list[Settings]:
@@ -52,7 +53,7 @@ def _configurations(sources: Sources, quick: bool) -> list[Settings]:
     return out
 
 
-def _kept(results: Results, settings: Settings, name: str) -> FloatArray:
+def _best_half(results: Results, settings: Settings, name: str) -> FloatArray:
     return results.values(settings, name)[best_half(results.values(settings, "score"))]
 
 
@@ -66,7 +67,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presentation:
                 drawn = []
                 for method in METHODS:
                     all_ = [
-                        _kept(results, settings_of(set_, split, method, sources, sites, n), name)
+                        _best_half(results, settings_of(set_, split, method, sources, sites, n), name)
                         for n in counts
                     ]
                     means = np.array([v.mean() for v in all_])
@@ -78,23 +79,27 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presentation:
                             known = Published(mean, sd, 50)
                         mine = row((set_, f"{n} of {sites}", split, method, name), values, known)
                         rows.append(replace(mine, unjudged="in tables 2 and 3"))
-                pooled = _kept(results, pooled_settings(set_, split, "k-means", sources), name)
+                pooled = _best_half(results, pooled_settings(set_, split, "k-means", sources), name)
                 drawn.append(
                     Line("k-means", [counts[0], counts[-1]], np.full(2, float(pooled.mean())), dashed=True)
                 )
                 title = f"Figure {number}: {set_}, {sites} sites, {split}: {name}"
                 svg = lines(title, drawn, "sites that take part in a round", name)
                 figures.append(Plot(f"fig{number}-{split}-{name}", title, svg))
-    heads = ("set", "sites", "split", "method", "figure")
+    heads = ("set", "sites", "split", "method", "score")
     table = ResultTable(
-        "participation", "By how many sites take part (best half of the runs)", heads, tuple(rows)
+        "participation", "By number of participating sites (best half of the runs)", heads, tuple(rows)
     )
-    notes: tuple[str, ...] = (
-        "Only the right ends of the figures, all of 100 sites, are printed in the paper (tables 2 and 3).",
-    )
+    notes = NOTES
     if not quick and len(_sets(sources, quick)) < len(SETS):
-        notes += ("Images are drawn where --data has them.",)
+        notes += ("Images are included if --data has them.",)
     return Presentation((table,), tuple(figures), notes)
+
+
+NOTES: tuple[str, ...] = (
+    "The paper prints the numbers of the right ends of the figures only, where all 100 sites take part "
+    "(tables 2 and 3).",
+)
 
 
 EXPERIMENTS = (

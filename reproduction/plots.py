@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.html.html import Plane, drawing, line, tag, text, ticks
+from unpooled.html.svg import Plane, drawing, line, tag, text, ticks
 from unpooled.typing import FloatArray
 
 _WIDTH, _HEIGHT = 460.0, 300.0
@@ -31,7 +31,7 @@ def lines(
     places: Sequence[str] | None = None,
     low: float | None = None,
 ) -> str:
-    """Lines over x. With ``places`` x is 0, 1, ... and these are its names."""
+    """Return lines over x as SVG. With ``places`` x is 0, 1, ... and these are its names."""
     known = [(ln, np.isfinite(ln.y)) for ln in given]
     xs = np.concatenate([np.asarray(ln.x, float)[ok] for ln, ok in known])
     ys = np.concatenate(
@@ -44,12 +44,12 @@ def lines(
     if not len(xs):
         return ""
     bottom = float(ys.min()) if low is None else min(low, float(ys.min()))
-    room = 0.06 * (float(ys.max()) - bottom) or 0.1 * abs(bottom) or 1.0
+    margin = 0.06 * (float(ys.max()) - bottom) or 0.1 * abs(bottom) or 1.0
     edge = 0.03 * (float(xs.max()) - float(xs.min())) or 0.5
     below = 62 + 16 * ((len(given) + 2) // 3)
     plane = Plane(
         (float(xs.min()) - edge, float(xs.max()) + edge),
-        (bottom - (0 if bottom == low else room), float(ys.max()) + room),
+        (bottom - (0 if bottom == low else margin), float(ys.max()) + margin),
         (_WIDTH, _HEIGHT + below),
         (34, 16, below, 58),
     )
@@ -67,15 +67,15 @@ def lines(
         if len(points) > 1 and bool(ok.all()):  # no line if a point is missing: values between are unknown
             parts.append(_stroke(points, i, ln.dashed))
         for (x, y), j in zip(points, where, strict=True):
-            shown = tag("title", f"{ln.name}, {ln.x[j]:g}: {ln.y[j]:.4g}")
-            parts.append(tag("circle", shown, cx=x, cy=y, r=3.0, class_=f"c{i % 8}"))
+            title_ = tag("title", f"{ln.name}, {ln.x[j]:g}: {ln.y[j]:.4g}")
+            parts.append(tag("circle", title_, cx=x, cy=y, r=3.0, class_=f"c{i % 8}"))
     return drawing(_WIDTH, _HEIGHT + below, "".join(parts) + _legend(given, plane.bottom + 54), title)
 
 
 def bars(
     title: str, names: Sequence[str], values: FloatArray, errors: FloatArray, published: FloatArray
 ) -> str:
-    """A bar for each name, with its error, and a mark where the published number lies (nan: none)."""
+    """Return a bar for each name with its error, and a mark at the published number (nan: none), as SVG."""
     height = 40 + 26 * len(names) + 40
     ends = np.concatenate([values + errors, published[np.isfinite(published)], [0.0]])
     plane = Plane((0.0, float(ends.max()) * 1.08), (0.0, 1.0), (_WIDTH, height), (20, 60, 40, 185))
@@ -124,7 +124,7 @@ def _legend(given: Sequence[Line], top: float) -> str:
 
 
 def ranks(title: str, found: Mapping[str, FloatArray]) -> str:
-    """Methods on one axis by their mean rank, with one standard error; the best on top."""
+    """Return methods on one axis by their mean rank, with one standard error, the best on top, as SVG."""
     ordered = sorted(found, key=lambda name: float(found[name].mean()))
     height = 30.0 + 26 * len(ordered) + 44
     plane = Plane((1.0, float(len(found))), (0.0, 1.0), (_WIDTH, height), (20, 40, 44, 150))

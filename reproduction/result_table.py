@@ -1,10 +1,10 @@
 """Tables of published and recomputed numbers, with the difference of the two and a verdict.
 
-Two means are compared by Welch's test: the error of the difference has parts, our mean's over runs, the
-published one's if its spread is known, and the rounding of a printed number, which is uniform over its last
-digit; each is known to as many degrees of freedom as it was estimated with. A published number that is of one
-drawn data set, where ours are drawn anew in every run, is one draw: ``one_draw`` says so, and the spread over
-draws is its error. A verdict is given at the level of 5 % for each number; ``surviving`` holds it over many.
+Welch's test compares two means. The variance of the difference has three parts: that of our mean over runs,
+that of the published mean if its spread is known, and the rounding of a printed number, which is uniform over
+its last digit. Each part has the degrees of freedom of its estimate. If the authors used one random data set
+and ours is drawn anew in every run, the published number is one draw (``one_draw``), and its error is the
+spread over draws. A verdict is given at the level of 5% for each number; ``surviving`` corrects for many.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 from unpooled.typing import FloatArray
 
 LEVEL = 0.05  # of a verdict on one number
-FEWEST = 4  # runs: with two or three, Welch's test calls equals different too often
+MIN_RUNS = 4  # with two or three runs, Welch's test calls equal means different too often
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,12 @@ class Published:
 
     @property
     def rounding(self) -> float:
+        """The standard error of rounding to ``digits``."""
         return 10.0**-self.digits / math.sqrt(12)
 
     @property
     def text(self) -> str:
+        """The number with its standard deviation, as printed."""
         spread = f" ± {self.sd:.{self.digits}f}" if self.sd else ""
         return f"{self.value:.{self.digits}f}{spread}"
 
@@ -55,15 +57,15 @@ class Row:
     note: int = 0  # number of the note about a difference; 0: none
     digits: int = 4
     sd: float = 0.0  # of ours over runs
-    unjudged: str = ""  # why there is no verdict; empty: there is one
+    unjudged: str = ""  # the reason why there is no verdict; empty: there is one
     runs: int = 0  # of ours; 0: errors are known exactly
     limit: float | None = None  # a bound at which ours and the published one may both have ended
     authors: Published | None = None  # what the authors' own code gives when we run it
     chance: float | None = None  # p of a test other than Welch's
-    blind: bool = False  # that test could not have found a difference, whatever ours is
-    known: bool = True  # the note shows the cause of a difference; False: it says what was tried
+    powerless: bool = False  # that test could not have found a difference, whatever ours is
+    known: bool = True  # the note shows the cause of a difference; False: it lists what was tried
     derived: bool = False  # computed from published numbers that are judged elsewhere: not counted again
-    beside: bool = False  # nothing of it was published, but it must be seen beside what was
+    beside: bool = False  # not published, but a reader needs it beside a published row
 
     @property
     def judged(self) -> bool:
@@ -72,7 +74,7 @@ class Row:
 
     @property
     def _parts(self) -> tuple[tuple[float, float], ...]:
-        """Variances of the difference, each with the degrees of freedom it is known to."""
+        """The variances of the difference, each with the degrees of freedom of its estimate."""
         assert self.published is not None
         runs = self.published.runs
         known = self.runs - 1 if self.runs > 1 else runs - 1 if self.runs == 1 and runs > 1 else math.inf
@@ -83,34 +85,34 @@ class Row:
         )
 
     @property
-    def apart(self) -> float:
+    def standard_error(self) -> float:
         """The standard error of the difference."""
         return math.sqrt(sum(variance for variance, _ in self._parts))
 
     @property
-    def freedom(self) -> float:
+    def degrees_of_freedom(self) -> float:
         """Welch's degrees of freedom of the difference."""
-        below = sum(variance**2 / df for variance, df in self._parts if df < math.inf)
-        return self.apart**4 / below if below else math.inf
+        denominator = sum(variance**2 / df for variance, df in self._parts if df < math.inf)
+        return self.standard_error**4 / denominator if denominator else math.inf
 
     @property
     def difference(self) -> float:
         """The difference in standard errors; nan if nothing was published."""
         if self.published is None:
             return float("nan")
-        return (self.ours - self.published.value) / self.apart
+        return (self.ours - self.published.value) / self.standard_error
 
     @property
-    def half(self) -> float:
-        """Half the width of the interval that holds the true difference with 95 %."""
-        return self.apart * _quantile(1 - LEVEL / 2, self.freedom)
+    def half_interval(self) -> float:
+        """Half the width of the 95% confidence interval of the difference."""
+        return self.standard_error * _quantile(1 - LEVEL / 2, self.degrees_of_freedom)
 
     @property
     def p(self) -> float:
-        """The chance of a difference so large between equals."""
+        """The p-value: the probability of a difference at least as large if both means are equal."""
         if self.chance is not None:
             return self.chance
-        return _two_sided(self.difference, self.freedom)
+        return _two_sided(self.difference, self.degrees_of_freedom)
 
     @property
     def equal(self) -> bool:
@@ -120,12 +122,13 @@ class Row:
 
     @property
     def differs(self) -> bool:
+        """True if the difference is significant."""
         return self.judged and not self.equal and not self._few and self.p < LEVEL
 
     @property
     def _few(self) -> bool:
-        """Too few runs to measure a difference by; one is enough if the published spread is known."""
-        return 1 < self.runs < FEWEST or (self.runs == 1 and not self.error)
+        """True if there are too few runs for a test; one is enough if the published spread is known."""
+        return 1 < self.runs < MIN_RUNS or (self.runs == 1 and not self.error)
 
     @property
     def _at_limit(self) -> bool:
@@ -133,22 +136,23 @@ class Row:
         return self.limit is not None and self.ours == self.limit == self.published.value
 
     @property
-    def silent(self) -> bool:
-        """True if a verdict says nothing: a difference as large as the number itself could not be seen."""
+    def inconclusive(self) -> bool:
+        """True if the test could not have found a difference as large as the number itself."""
         if not self.judged or self.differs or self.published is None:
             return False
-        wide = self.blind if self.chance is not None else self.half > abs(self.published.value)
+        wide = self.powerless if self.chance is not None else self.half_interval > abs(self.published.value)
         return self._at_limit or wide or (self._few and not self.equal)
 
     @property
     def verdict(self) -> str:
+        """The verdict in words, as printed in the table."""
         if self.published is None:
-            return "ours alone"
+            return "not published"
         if self.unjudged:
             return f"not judged: {self.unjudged}"
         again = "derived: " if self.derived else ""
-        if self.silent:
-            return f"{again}says nothing" + (": the limit" if self._at_limit else "")
+        if self.inconclusive:
+            return f"{again}inconclusive" + (": at the limit" if self._at_limit else "")
         if not self.differs:
             return f"{again}matches"
         if not self.note:
@@ -157,7 +161,8 @@ class Row:
 
     @property
     def matches(self) -> bool:
-        return self.judged and not self.differs and not self.silent
+        """True if the test could have found a difference, and found none."""
+        return self.judged and not self.differs and not self.inconclusive
 
 
 def _quantile(share: float, df: float) -> float:
@@ -181,7 +186,7 @@ def row(
     note: int = 0,
     digits: int | None = None,
 ) -> Row:
-    """The row of a mean over runs.
+    """Return the row of a mean over runs.
 
     >>> row(["k-means"], np.array([1.0, 2.0, 3.0, 2.0]), Published(2.1, digits=1)).verdict
     'matches'
@@ -208,33 +213,33 @@ def statistic(
     what: Sequence[str],
     values: FloatArray,
     published: Published | None,
-    of: str,
+    which: str,
     *,
     note: int = 0,
     digits: int | None = None,
 ) -> Row:
-    """The row of another statistic than the mean: "min", "max" or a quantile as "25 %".
+    """Return the row of another statistic than the mean: "min", "max" or a quantile such as "25%".
 
-    A quantile's error is the spread over resampled runs (200 of them, seeded). A least or largest value is
-    not judged: it has no useful standard error.
+    A quantile's error is the spread over resampled runs (200 of them, seeded). A minimum or maximum is not
+    judged, because it has no useful standard error.
     """
     rng = np.random.default_rng(0)
     drawn = values[rng.integers(0, len(values), (200, len(values)))]
-    end = of in ("min", "max")
-    error = 0.0 if end else float(np.std([_value(of, sample) for sample in drawn]))
+    extreme = which in ("min", "max")
+    error = 0.0 if extreme else float(np.std([_value(which, sample) for sample in drawn]))
     places = digits if digits is not None else published.digits if published is not None else 4
-    unjudged = "an extreme" if end else ""
-    ours = _value(of, values)
+    unjudged = "an extreme" if extreme else ""
+    ours = _value(which, values)
     return Row(tuple(what), ours, error, published, 0.0, note, places, unjudged=unjudged, runs=len(values))
 
 
 def share(what: Sequence[str], ours: tuple[int, int], published: tuple[int, int], *, note: int = 0) -> Row:
-    """The row of a count: so many of so many, by Fisher's exact test.
+    """Return the row of a proportion, given as (count, total), compared by Fisher's exact test.
 
-    If not even none or all of ours would have differed, the counts say nothing.
+    If neither a count of 0 nor one of all would have differed, the verdict is inconclusive.
 
     >>> share(["a"], (9, 20), (10, 20)).verdict, share(["a"], (0, 5), (2, 5)).verdict
-    ('matches', 'says nothing')
+    ('matches', 'inconclusive')
     """
     from scipy.stats import fisher_exact
 
@@ -250,19 +255,19 @@ def share(what: Sequence[str], ours: tuple[int, int], published: tuple[int, int]
         digits=2,
         runs=ours[1],
         chance=chance(ours[0]),
-        blind=min(chance(0), chance(ours[1])) >= LEVEL,
+        powerless=min(chance(0), chance(ours[1])) >= LEVEL,
     )
 
 
-def _value(of: str, values: FloatArray) -> float:
-    part = {"min": 0.0, "max": 1.0}.get(of)
-    return float(np.quantile(values, float(of.rstrip(" %")) / 100 if part is None else part))
+def _value(which: str, values: FloatArray) -> float:
+    part = {"min": 0.0, "max": 1.0}.get(which)
+    return float(np.quantile(values, float(which.rstrip("%")) / 100 if part is None else part))
 
 
 def surviving(rows: Sequence[Row]) -> list[Row]:
-    """The rows that differ even when all of them are held to the level together: Holm's method."""
-    said = [r for r in rows if r.judged and not r.silent and not r.derived]
-    judged = sorted(said, key=lambda r: 1.0 if r.equal else r.p)
+    """Return the rows that differ at the level over all of them together (Holm's method)."""
+    conclusive = [r for r in rows if r.judged and not r.inconclusive and not r.derived]
+    judged = sorted(conclusive, key=lambda r: 1.0 if r.equal else r.p)
     kept: list[Row] = []
     for i, r in enumerate(judged):
         if not r.differs or r.p > LEVEL / (len(judged) - i):
@@ -273,29 +278,32 @@ def surviving(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """How many published numbers were compared, each once, and how they came out."""
+    """The numbers of verdicts of each kind; every published number is counted once."""
 
     matches: int = 0
     differs: int = 0
-    silent: int = 0
+    inconclusive: int = 0
 
     def __add__(self, other: "Verdicts") -> "Verdicts":
         return Verdicts(
-            self.matches + other.matches, self.differs + other.differs, self.silent + other.silent
+            self.matches + other.matches,
+            self.differs + other.differs,
+            self.inconclusive + other.inconclusive,
         )
 
     @property
     def judged(self) -> int:
-        """Those of which a verdict says something."""
+        """The number of conclusive verdicts."""
         return self.matches + self.differs
 
     @property
     def text(self) -> str:
         """The counts in words."""
-        if not self.judged and not self.silent:
+        if not self.judged and not self.inconclusive:
             return "no published number is judged"
-        nothing = f"; of {self.silent} more nothing can be said" if self.silent else ""
-        return f"{self.matches} of {self.judged} published numbers match{nothing}"
+        more = f"; {self.inconclusive} more are inconclusive" if self.inconclusive > 1 else ""
+        more = "; 1 more is inconclusive" if self.inconclusive == 1 else more
+        return f"{self.matches} of {self.judged} published numbers match{more}"
 
 
 @dataclass(frozen=True)
@@ -308,7 +316,7 @@ class ResultTable:
     rows: tuple[Row, ...]
 
     def cells(self) -> list[list[str]]:
-        """Heading and rows as text."""
+        """Return the heading and the rows as text."""
         own = any(r.authors is not None for r in self.rows)
         out = [
             [
@@ -330,17 +338,20 @@ class ResultTable:
         return out
 
     def counted(self) -> Verdicts:
+        """Return the numbers of verdicts, without those of derived numbers."""
         judged = [r for r in self.rows if r.judged and not r.derived]
         return Verdicts(
-            sum(r.matches for r in judged), sum(r.differs for r in judged), sum(r.silent for r in judged)
+            sum(r.matches for r in judged),
+            sum(r.differs for r in judged),
+            sum(r.inconclusive for r in judged),
         )
 
 
 def _compared(r: Row) -> list[str]:
-    """The difference with its interval of 95 %, and p."""
+    """The difference with its 95% confidence interval, and p."""
     if r.published is None or r.unjudged:
         return ["-", "-"]
-    less = f"{r.ours - r.published.value:+.{r.digits}f}"
+    difference = f"{r.ours - r.published.value:+.{r.digits}f}"
     if r.chance is not None:
-        return [less, f"{r.p:.2g}"]
-    return [f"{less} ± {r.half:.{r.digits}f}", f"{r.p:.2g}"]
+        return [difference, f"{r.p:.2g}"]
+    return [f"{difference} ± {r.half_interval:.{r.digits}f}", f"{r.p:.2g}"]

@@ -1,4 +1,4 @@
-"""Running of experiments, from their tasks to their outcome; ``python -m reproduction`` and the tests call it."""
+"""Running of experiments, from their tasks to their tables and figures."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,10 +11,11 @@ from reproduction.result_store import Store
 from reproduction.worker import Progress, do_all
 
 WatchProgress = Callable[[int], AbstractContextManager[Progress]]
-"""Given the number of tasks to do, something to tell of every task as it ends."""
+"""Number of tasks -> a context with a function that is called with every finished task."""
 
 
 def unwatched(count: int) -> AbstractContextManager[Progress]:
+    """Return a watch that shows nothing."""
     return nullcontext(lambda task: None)
 
 
@@ -28,7 +29,30 @@ def finish(
     jobs: int = 1,
     watch: WatchProgress = unwatched,
 ) -> list[FinishedExperiment]:
-    """Do the tasks that are not yet in the store under ``out``, and present all results."""
+    """Do the tasks that are not yet in the store under ``out``, and present all results.
+
+    Parameters
+    ----------
+    experiments
+        What to run, in this order.
+    sources
+        The authors' own data, if there are any.
+    out
+        The folder of the store.
+    quick
+        Do the smaller number of runs of each experiment.
+    runs
+        The number of runs of every configuration, if given.
+    jobs
+        The number of parallel processes.
+    watch
+        Shows the progress.
+
+    Returns
+    -------
+    list of FinishedExperiment
+        One for every experiment.
+    """
     store = Store(out)
     tasks = {e.name: e.tasks(sources, quick, runs) for e in experiments}
     todo = [task for of_experiment in tasks.values() for task in of_experiment if not store.has(task)]
@@ -41,10 +65,10 @@ def _finished(
     e: Experiment, tasks: list[Task], sources: Sources, store: Store, quick: bool
 ) -> FinishedExperiment:
     presented = e.present(store.results(tasks), sources, quick)
-    most = max(task.runs.stop // int(task.settings.get("times", 1)) for task in tasks)
+    max_runs = max(task.runs.stop // int(task.settings.get("times", 1)) for task in tasks)
     used = [FILES[name] for name in FILES if any(_mentions(task, FILES[name]) for task in tasks)]
     data = f"data: {', '.join(used)}" if used else "data generated"
-    runs = f"{most} run{'s' if most > 1 else ''} of each configuration"
+    runs = f"{max_runs} run{'s' if max_runs > 1 else ''} of each configuration"
     return FinishedExperiment(e, presented, runs, store.seconds(tasks), data)
 
 

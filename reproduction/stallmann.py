@@ -1,10 +1,10 @@
 """Stallmann & Wilbik: a federated fuzzy c-means algorithm (FFCM). Tables 2-4; table 5 is in stallmann_g2.py.
 
-Our choices where the paper leaves details open: case 1 has a standard deviation of .5; case 2 has m = 1.1;
-"SSE" is the sum of unsquared distances over rows x columns, of central over all rows, of avg1 and avg2 the
-plain mean over clients, which is what "(mean)" in the tables' headings says; the gap is that of each found
-centre to the nearest true one, divided by k in case 3. The gap by optimal matching is shown beside it. Sites
-run to convergence in every round, use weights sum(u), and start in the unit cube; central starts from random
+The paper leaves details open. Our choices: case 1 has a standard deviation of 0.5; case 2 has m = 1.1; "SSE"
+is the sum of unsquared distances over rows x columns, over all rows for central, and the plain mean over
+clients for avg1 and avg2, as "(mean)" in the tables' headings suggests; the gap is that of each found centre
+to the nearest true one, divided by k in case 3. The gap by optimal matching is shown beside it. Sites run to
+convergence in every round, use weights sum(u), and start in the unit cube; central starts from random
 memberships. Sets are drawn anew in every run, as in the paper.
 """
 
@@ -35,7 +35,7 @@ RUNS = 10  # of the published means
 POINTS = ((100, 1000, 100), (100, 1000, 1000), (1000, 100, 100), (1000, 1000, 1000))
 CASES = ("case 1", "case 2", *(f"case 3 {points}" for points in POINTS))
 
-# gap / within / outside; None where the paper gives none
+# gap / within / outside; None if the paper prints none
 PUBLISHED: dict[str, dict[str, tuple[float | None, float, float]]] = {
     "case 1": {
         "central": (None, 0.3120, 3.7070),
@@ -77,7 +77,7 @@ class Case(NamedTuple):
 
 
 def drawn(name: str, seed: Any) -> Case:
-    """A case by its name, e.g. "case 1" or "case 3 (100, 1000, 100)"."""
+    """Draw a case by its name, e.g. "case 1" or "case 3 (100, 1000, 100)"."""
     if name == "case 1":
         return Case(synthetic.stallmann_1(seed=seed), synthetic.TRUE["case 1"], 2.0, 1)
     if name == "case 2":
@@ -89,7 +89,7 @@ def drawn(name: str, seed: Any) -> Case:
 def final_centers(
     sites: dict[str, FloatArray], k: int, m: float, method: str, seed: int, rounds: int
 ) -> FloatArray:
-    """The centres that a column of the tables finds; central is one site with all rows."""
+    """Return the centres of a column of the tables; central is one site with all rows."""
     if method in ("central", "unpooled"):
         sites = {"all": np.concatenate(list(sites.values()))} if method == "central" else sites
         if method == "unpooled":
@@ -107,6 +107,7 @@ def final_centers(
 
 
 def perform_case(settings: Settings, runs: range, sources: Sources) -> Numbers:
+    """Return the gaps and the SSEs of a case."""
     out: Numbers = {name: [] for name in (*NAMES, "matched gap", "within SSE, all rows")}
     for number in runs:
         case = drawn(settings["case"], seed_of({"case": settings["case"]}, number))
@@ -136,28 +137,30 @@ def _cases(sources: Sources, quick: bool) -> list[Settings]:
 
 NOTES = (
     "The authors' code (stallmo/federated_clustering, d655a42, stallmo/cluster_library, 81ac598), run by "
-    "us on the same sets, gives our numbers and not the published ones wherever these differ. So it is not "
-    "the method: it is what the repositories do not hold, the drawn sets or the programs that computed the "
-    "tables. Which is open.",
-    "avg1 in case 3: where two or three clients have 1000 rows it often does not settle, but goes to and fro "
-    "between states that differ by the start, and is then where the rounds end. Other starts (over the range "
-    "of the data, standard normal) were tried with the authors' code too: no end had a within SSE below 1.9.",
-    "Case 1 is taken to be one drawn set, since table 2 prints its centres; so is the error of its numbers.",
-    "avg2 in case 3: a published gap of .03 is less than what means of 500 and 1000 rows are off by chance "
-    "alone, about .05.",
-    "The published means are of ten runs and come without their spread; it is taken to be that of our runs.",
+    "us on the same sets, gives our numbers and not the published ones if the two differ. The cause is "
+    "therefore not the method but something that the repositories do not contain: the data sets drawn, or "
+    "the programs that computed the tables. We do not know which.",
+    "avg1 in case 3: if two or three clients have 1000 rows, it often does not converge but alternates "
+    "between states that depend on the start, and the number of rounds decides where it ends. We also tried "
+    "other starts (over the range of the data, standard normal) with the authors' code: no run ended with a "
+    "within SSE below 1.9.",
+    "Case 1 is treated as one data set, because table 2 prints its centres; the error of its numbers is the "
+    "spread over data sets.",
+    "avg2 in case 3: a published gap of 0.03 is smaller than the chance error of means of 500 and 1000 rows, "
+    "about 0.05.",
+    "The published means are those of ten runs, without their spread. We take it to be that of our runs.",
 )
 
 
 def _note(name: str, method: str) -> int:
-    """The note about a difference; none has a cause that is shown."""
+    """The number of the note about a difference; no note shows a cause."""
     if not name.startswith("case 3"):
         return 1
     return 2 if method == "avg1" else 4
 
 
 def compared(values: FloatArray, what: tuple[str, ...], published: float | None, name: str, note: int) -> Row:
-    """The mean of runs beside the mean of ten published runs, which are assumed to have our spread."""
+    """Return the mean of runs beside that of ten published runs, which are assumed to have our spread."""
     digits = 4 if name == "case 1" else 2
     if published is None:
         return row(what, values, digits=digits)
@@ -195,9 +198,9 @@ def _present_cases(results: Results, sources: Sources, quick: bool) -> Presentat
                 )
         best = _case(name, "unpooled", _rounds(quick))
         for what in ("matched gap", "within SSE", "outside SSE"):
-            said = "gap, optimal matching" if what == "matched gap" else what
-            rows.append(row((name, "unpooled", said), results.values(best, what), digits=2))
-    heads = ("case", "method", "figure")
+            label = "gap, optimal matching" if what == "matched gap" else what
+            rows.append(row((name, "unpooled", label), results.values(best, what), digits=2))
+    heads = ("case", "method", "score")
     table = ResultTable("cases", "Cases 1-3: knowledge gap and SSE (mean of runs)", heads, tuple(rows))
     return Presentation((table,), (), NOTES)
 
@@ -206,7 +209,7 @@ EXPERIMENTS = (
     Experiment(
         "stallmann-cases",
         PAPER,
-        "fuzzy c-means where clusters are absent, hidden or unequal (tables 2-4)",
+        "fuzzy c-means with absent, hidden or unequal clusters (tables 2-4)",
         full=40,
         quick=10,
         block=10,

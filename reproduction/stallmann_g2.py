@@ -1,7 +1,7 @@
 """Stallmann & Wilbik, case 4: fuzzy c-means on the G2 sets. Table 5 and figure 4.
 
-Two clusters in 2 to 1024 columns, ten similar clients. A set is Fraenti's own if it is available; the others
-are generated as theirs were, anew in every run.
+Two clusters in 2 to 1024 columns, ten similar clients. A set is Fränti's own if it is available; the others
+are generated in the same way, anew in every run.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from unpooled.data.partitions import iid, split_rows
 from unpooled.evaluation.metrics import knowledge_gap, nearest_gap, outside_sse
 from unpooled.typing import FloatArray
 
-PUBLISHED_G2 = {  # quantiles of the normalised gap: 25 %, 50 %, 75 %, least, most
+PUBLISHED_G2 = {  # quantiles of the normalised gap: 25%, 50%, 75%, minimum, maximum
     "central": (2.42, 9.01, 30.98, 0.98, 99.80),
     "avg1": (2.43, 8.87, 30.33, 0.98, 99.24),
     "avg2": (2.41, 8.94, 30.38, 0.97, 95.55),
@@ -46,6 +46,7 @@ def _g2_settings(sources: Sources, quick: bool) -> list[Settings]:
 
 
 def perform_g2(settings: Settings, runs: range, sources: Sources) -> Numbers:
+    """Return the gaps and the outside SSE of a set."""
     d, sd = settings["columns"], settings["sd"]
     own = settings["data"] != "generated"
     stored = np.asarray(sources.arrays("g2")[f"g2_{d}_{sd}"], dtype=float) if own else None
@@ -65,14 +66,14 @@ def perform_g2(settings: Settings, runs: range, sources: Sources) -> Numbers:
 def _present_g2(results: Results, sources: Sources, quick: bool) -> Presentation:
     rows, sets = [], _sets(quick)
 
-    def of(method: str, name: str, some: list[tuple[int, int]]) -> FloatArray:
+    def values_of(method: str, name: str, some: list[tuple[int, int]]) -> FloatArray:
         return np.concatenate(
             [results.values(_g2(d, sd, method, _origin(sources, d)), name) for d, sd in some]
         )
 
     for method in METHODS:
-        by_run = np.array([of(method, "gap", [one]) for one in sets])  # (sets, runs)
-        for i, which in enumerate(("25 %", "50 %", "75 %", "min", "max")):
+        by_run = np.array([values_of(method, "gap", [one]) for one in sets])  # (sets, runs)
+        for i, which in enumerate(("25%", "50%", "75%", "min", "max")):
             share = {"min": 0.0, "max": 1.0}.get(which)
             values = np.quantile(by_run, int(which[:2]) / 100 if share is None else share, axis=0)
             # with fewer sets than in the paper the quantiles are not comparable
@@ -85,7 +86,7 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presentation
         Line(
             m,
             deviations,
-            np.array([of(m, "gap", [s for s in sets if s[1] == sd]).mean() for sd in deviations]),
+            np.array([values_of(m, "gap", [s for s in sets if s[1] == sd]).mean() for sd in deviations]),
         )
         for m in METHODS
     ]
@@ -93,7 +94,7 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presentation
         Line(
             m,
             range(len(columns)),
-            np.array([of(m, "outside SSE", [s for s in sets if s[0] == d]).mean() for d in columns]),
+            np.array([values_of(m, "outside SSE", [s for s in sets if s[0] == d]).mean() for d in columns]),
         )
         for m in METHODS
     ]
@@ -109,16 +110,19 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presentation
             lines("outside SSE by columns", by_d, "columns", "outside SSE", places=[str(d) for d in columns]),
         ),
     )
-    notes: tuple[str, ...] = (
-        "The published sets are cut off to whole numbers, not rounded: means are half a unit below the true "
-        "centres, which is most of the smallest gaps. Generated sets are cut off too.",
-        "A quantile is over the 100 sets, and its mean and spread over runs, which draw the sets anew but "
-        "for those of which Fraenti's own are at hand; the published one is of one draw. A "
-        "least or largest gap is not judged.",
-    )
+    notes = NOTES
     if quick:
-        notes += ("Quick: only the sets of up to 64 columns, so that quantiles are not those of the paper.",)
+        notes += ("Quick: only the sets of up to 64 columns, whose quantiles are not those of the paper.",)
     return Presentation((table,), figures, notes)
+
+
+NOTES: tuple[str, ...] = (
+    "The published sets are truncated to whole numbers, not rounded: means are half a unit below the true "
+    "centres, which is most of the smallest gaps. Generated sets are truncated too.",
+    "A quantile is over the 100 sets; its mean and spread are over runs. Every run draws the sets anew, "
+    "except those of which Fränti's own are available. The published quantile is of one draw. A minimum or "
+    "maximum is not judged.",
+)
 
 
 EXPERIMENTS = (

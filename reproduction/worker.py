@@ -1,7 +1,7 @@
 """Execution of tasks, in this process or by workers: processes that read tasks as lines of JSON.
 
-A worker is ``python -m reproduction.worker OUT DATA``: one task per line on stdin, one line
-back when it is done; results go to the store. It ends when its stdin ends, so that a worker outlives the run
+A worker is ``python -m reproduction.worker OUT DATA``: it reads one task per line from stdin, and writes one
+line when it is done; results go to the store. It ends when its stdin ends, so that a worker outlives the run
 that started it by at most one task. Every worker has one thread, because tasks already run in parallel.
 """
 
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from reproduction.data_sources import Sources
@@ -21,6 +22,8 @@ from reproduction.result_store import Store
 from unpooled.errors import SiteFailedError, UnpooledError
 
 Progress = Callable[[Task], None]
+
+_ROOT = Path(__file__).parent.parent  # holds this package, which is not installed
 
 
 def do(experiment: Experiment, task: Task, sources: Sources, store: Store) -> None:
@@ -38,17 +41,17 @@ def do_all(
     jobs: int,
     progress: Progress = lambda task: None,
 ) -> None:
-    """Do the tasks that are not in the store; ``progress`` is called with every finished task."""
+    """Do all tasks, and call ``progress`` with every finished one."""
     if jobs <= 1 or len(tasks) <= 1:
-        by = {experiment.name: experiment for experiment in experiments}
+        by_name = {experiment.name: experiment for experiment in experiments}
         for task in tasks:
-            do(by[task.experiment], task, sources, store)
+            do(by_name[task.experiment], task, sources, store)
             progress(task)
         return
-    _side_by_side(tasks, sources, store, min(jobs, len(tasks)), progress)
+    _do_in_parallel(tasks, sources, store, min(jobs, len(tasks)), progress)
 
 
-def _side_by_side(
+def _do_in_parallel(
     tasks: Sequence[Task], sources: Sources, store: Store, jobs: int, progress: Progress
 ) -> None:
     todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -66,13 +69,13 @@ def _side_by_side(
                     task = todo.get_nowait()
                 except queue.Empty:
                     break
-                said = [task.experiment, task.version, task.settings, task.runs.start, task.runs.stop]
-                worker.stdin.write(json.dumps(said) + "\n")
+                line = [task.experiment, task.version, task.settings, task.runs.start, task.runs.stop]
+                worker.stdin.write(json.dumps(line) + "\n")
                 worker.stdin.flush()
                 answer = worker.stdout.readline()
                 if answer != "done\n":
-                    why = answer.strip() or f"the worker ended with code {worker.wait()}"
-                    raise SiteFailedError(f"{task.experiment}, {task.settings}: {why}")
+                    reason = answer.strip() or f"the worker ended with code {worker.wait()}"
+                    raise SiteFailedError(f"{task.experiment}, {task.settings}: {reason}")
                 done.put(task)
         except BaseException as error:
             done.put(error)
@@ -86,13 +89,13 @@ def _side_by_side(
             thread.start()
         running = jobs
         while running:
-            got = done.get()
-            if isinstance(got, BaseException):
-                raise got
-            if got is None:
+            finished = done.get()
+            if isinstance(finished, BaseException):
+                raise finished
+            if finished is None:
                 running -= 1
             else:
-                progress(got)
+                progress(finished)
     finally:
         stop.set()
         for worker in workers:
@@ -100,22 +103,27 @@ def _side_by_side(
             worker.wait()
         for thread in threads:
             thread.join()
+        for worker in workers:
+            for pipe in (worker.stdin, worker.stdout):
+                with suppress(OSError):  # a line that was not read any more
+                    pipe.close()  # type: ignore[union-attr]
 
 
 def _worker(sources: Sources, store: Store) -> "subprocess.Popen[str]":
     folder = str(sources.folder) if sources.folder is not None else ""
-    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "reproduction.worker", str(store.folder), folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **one},
+        env={**os.environ, **threads, "PYTHONPATH": path},
     )
 
 
 def main() -> None:
-    """The main function of a worker process."""
+    """Do the tasks on stdin until it ends."""
     from reproduction.catalogue import find
 
     store, sources = Store(Path(sys.argv[1])), Sources(Path(sys.argv[2]) if sys.argv[2] else None)

@@ -1,4 +1,4 @@
-"""Tasks: any order, any process, stopped and gone on with, and the table is the same."""
+"""Tasks: in any order, in any process, stopped and continued, they give the same table."""
 
 import json
 import os
@@ -9,20 +9,22 @@ import time
 from pathlib import Path
 
 import pytest
-from reproduction.catalogue import NAMES, chosen, find
+from reproduction.catalogue import COMPARE, NAMES, find, select
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Presentation, Results, Task
 from reproduction.result_store import Store
 from reproduction.result_table import ResultTable, row
 from reproduction.runner import finish
+from reproduction.worker import do_all
 
-from unpooled.errors import CheckpointError, InputError
+from unpooled.errors import CheckpointError, InputError, SiteFailedError
 
 NAME = "triebe-epochs"
+ROOT = Path(__file__).parents[2]
 
 
 def command(out: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "unpooled", "reproduce", NAME, "--runs", "2", "--out", str(out), *more]
+    return [sys.executable, "-m", "reproduction", NAME, "--runs", "2", "--out", str(out), *more]
 
 
 def tables_of(out: Path) -> dict[str, bytes]:
@@ -45,14 +47,15 @@ Store.save = saved
 """  # every process that saves the second result or a later one waits until it is killed
 
 
-def test_killed_in_the_middle_and_gone_on_with_gives_the_same_table(tmp_path):
+def test_a_run_that_was_killed_continues_and_gives_the_same_table(tmp_path):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
-    subprocess.run(command(straight, "--jobs", "1"), check=True, capture_output=True)
+    subprocess.run(command(straight, "--jobs", "1"), check=True, capture_output=True, cwd=ROOT)
     (tmp_path / "waits").mkdir()
     (tmp_path / "waits" / "sitecustomize.py").write_text(WAITS)
     running = subprocess.Popen(
         command(broken, "--jobs", "2"),
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "waits")},
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'waits'}{os.pathsep}{ROOT}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -65,14 +68,14 @@ def test_killed_in_the_middle_and_gone_on_with_gives_the_same_table(tmp_path):
     kept = {path: path.stat().st_mtime_ns for path in done_in(broken)}
     assert 2 <= len(kept) < len(done_in(straight))
     assert not (broken / NAME).exists()
-    subprocess.run(command(broken, "--jobs", "2"), check=True, capture_output=True)
+    subprocess.run(command(broken, "--jobs", "2"), check=True, capture_output=True, cwd=ROOT)
     assert tables_of(broken) == tables_of(straight)
     assert tables_of(straight)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept  # what was done was not done again
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept  # finished tasks were not done again
 
 
 def counting(calls: list[int], version: int = 1) -> Experiment:
-    """Two configurations; a number a run, which knows its settings and its run alone."""
+    """Two configurations with one number per run, which depends on the settings and the run alone."""
 
     def perform(settings, runs, sources):
         calls.extend(runs)
@@ -117,16 +120,16 @@ def test_a_damaged_or_foreign_result_is_named(tmp_path):
     store, (task, *_) = Store(tmp_path), experiment.tasks(Sources(), True)
     whole = store.path(task).read_text()
     store.path(task).write_text(whole[:40])
-    with pytest.raises(CheckpointError, match="not a result: remove it"):
+    with pytest.raises(CheckpointError, match=r"is not a result\. Remove it to compute it again"):
         finish([experiment], Sources(), tmp_path, quick=True)
     other = json.loads(whole)
     other["settings"] = {"a": 7}
     store.path(task).write_text(json.dumps(other))
-    with pytest.raises(CheckpointError, match="the result of another task"):
+    with pytest.raises(CheckpointError, match=r"is the result of another task\. Remove it"):
         finish([experiment], Sources(), tmp_path, quick=True)
 
 
-def test_all_that_a_result_depends_on_names_it():
+def test_a_result_is_named_by_all_that_it_depends_on():
     one = Task("a", 1, {"k": 1, "m": 2}, range(2))
     assert one.digest == Task("a", 1, {"m": 2, "k": 1}, range(2)).digest
     others = [
@@ -138,28 +141,18 @@ def test_all_that_a_result_depends_on_names_it():
     assert len({t.digest for t in (one, *others)}) == 5
 
 
-def test_every_experiment_is_there_by_its_name():
-    assert [find(name).name for name in NAMES] == list(NAMES)
-    assert [e.name for e in chosen("triebe")] == ["triebe-fraction", "triebe-epochs", "triebe-rate"]
-    assert [e.name for e in chosen("garst-fig4,stallmann-g2")] == ["garst-fig4", "stallmann-g2"]
-    with pytest.raises(InputError, match="no experiment 'garst-fig2': they are garst-fig1"):
-        chosen("garst-fig2")
-    with pytest.raises(InputError, match="runs must be >= 1, got 0"):
+def test_experiments_are_found_by_name():
+    assert [find(name).name for name in (*NAMES, COMPARE)] == [*NAMES, COMPARE]
+    assert [e.name for e in select("triebe")] == ["triebe-fraction", "triebe-epochs", "triebe-rate"]
+    assert [e.name for e in select("garst-fig4,stallmann-g2")] == ["garst-fig4", "stallmann-g2"]
+    with pytest.raises(InputError, match=r"no experiment 'garst-fig2'\. The experiments are garst-fig1"):
+        select("garst-fig2")
+    with pytest.raises(InputError, match=r"the number of runs must be at least 1\. It is 0\."):
         find(NAME).tasks(Sources(), False, 0)
 
 
-def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "unpooled", *arguments], capture_output=True, text=True, check=False
-    )
-
-
-def test_the_command_lists_and_says_what_is_missing(tmp_path):
-    listed = said("--list")
-    assert all(name in listed.stdout for name in ("garst-fig1", "holzer-mnist", "stallmann-g2"))
-    missing = said("reproduce", "holzer-mnist", "--out", str(tmp_path / "out"))
-    assert missing.returncode == 1
-    assert "mnist is looked for as mnist_train_writers.npz" in missing.stderr
-    assert not (tmp_path / "out").exists()
-    nowhere = said("reproduce", "holzer-mnist", "--data", str(tmp_path / "nowhere"))
-    assert "there is no such folder" in nowhere.stderr
+def test_a_failing_task_is_named_by_the_worker(tmp_path):
+    """A task that a worker cannot do ends the run with the experiment, its settings and the reason."""
+    task = Task("garst-fig5", 2, {"method": "FKM", "data": "generated"}, range(1))
+    with pytest.raises(SiteFailedError, match=r"garst-fig5, .*FKM.*: The data set femnist-iid is missing"):
+        do_all([find("garst-fig5")], [task, task], Sources(), Store(tmp_path), 2)

@@ -10,17 +10,17 @@ from scipy import stats
 def test_a_difference_by_hand():
     # ours: mean 2, standard error 1 / sqrt(4); published: 1 +- 2 over 16 runs, rounded to whole numbers
     values = 2 + np.array([-1.0, 1.0, -1.0, 1.0]) * np.sqrt(3) / 2
-    got = row(("a",), values, Published(1.0, 2.0, 16, 0))
-    assert got.error == pytest.approx(0.5)
-    apart = np.sqrt(0.25 + 0.25 + 1 / 12)
-    assert got.difference == pytest.approx(1 / apart)
-    freedom = apart**4 / (0.25**2 / 3 + 0.25**2 / 15)
-    assert got.freedom == pytest.approx(freedom)
-    assert got.p == pytest.approx(2 * stats.t.sf(1 / apart, freedom))
-    assert got.half == pytest.approx(apart * stats.t.ppf(0.975, freedom))
+    compared = row(("a",), values, Published(1.0, 2.0, 16, 0))
+    assert compared.error == pytest.approx(0.5)
+    error = np.sqrt(0.25 + 0.25 + 1 / 12)
+    assert compared.difference == pytest.approx(1 / error)
+    freedom = error**4 / (0.25**2 / 3 + 0.25**2 / 15)
+    assert compared.degrees_of_freedom == pytest.approx(freedom)
+    assert compared.p == pytest.approx(2 * stats.t.sf(1 / error, freedom))
+    assert compared.half_interval == pytest.approx(error * stats.t.ppf(0.975, freedom))
     assert row(("a",), values, Published(4.0, 0.1, 16, 4), note=2).verdict == "differs, note 2"
     assert row(("a",), values, Published(4.0, 0.1, 16, 4)).verdict == "differs, open"
-    assert row(("a",), values).verdict == "ours alone"
+    assert row(("a",), values).verdict == "not published"
 
 
 def test_it_is_welchs_test():
@@ -35,18 +35,18 @@ def test_it_is_welchs_test():
 
 @pytest.mark.parametrize("runs", [2, 4, 5, 10])
 def test_few_runs_do_not_call_equals_different(runs):
-    """About one in twenty, and none of fewer than four runs; two standard errors would call up to 30 %."""
+    """About one in twenty, and none of fewer than four runs; two standard errors would call up to 30%."""
     rng = np.random.default_rng(1)
-    apart, naive, n = 0, 0, 2000
+    different, naive, n = 0, 0, 2000
     for _ in range(n):
         theirs = rng.normal(10, 1, 100)
         published = Published(float(theirs.mean()), float(theirs.std(ddof=1)), 100, digits=6)
-        got = row(("a",), rng.normal(10, 1, runs), published)
-        apart += got.differs
-        naive += abs(got.difference) > 2
-    assert apart / n < 0.07
+        compared = row(("a",), rng.normal(10, 1, runs), published)
+        different += compared.differs
+        naive += abs(compared.difference) > 2
+    assert different / n < 0.07
     assert (naive / n > 0.09) == (runs <= 5)
-    assert bool(apart) == (runs >= 4)
+    assert bool(different) == (runs >= 4)
 
 
 def test_a_number_that_rounds_to_the_published_one_matches_whatever_the_errors():
@@ -65,40 +65,40 @@ def test_one_run_is_one_draw_of_what_was_published():
     one = np.array([34.6])
     assert row(("a",), one, Published(34.69, 0.1, 100)).verdict == "matches"
     assert row(("a",), one, Published(34.9, 0.1, 100)).verdict == "differs, open"
-    assert row(("a",), one, Published(34.9)).verdict == "says nothing"  # no spread is known
+    assert row(("a",), one, Published(34.9)).verdict == "inconclusive"  # no spread is known
 
 
-def test_what_could_not_have_differed_says_nothing():
+def test_a_test_that_could_not_find_a_difference_is_inconclusive():
     wide = row(("gap",), np.array([0.01, 0.02, 0.4, 0.01]), Published(0.08, digits=2))
-    assert wide.half > 0.08
-    assert wide.verdict == "says nothing"
+    assert wide.half_interval > 0.08
+    assert wide.verdict == "inconclusive"
     assert (
         row(("gap",), np.array([9.0, 9.1, 9.05, 9.1]), Published(0.08, digits=2)).verdict == "differs, open"
     )
     at_limit = row(("iterations",), np.full(5, 150.0), Published(150.0, digits=1))
     assert at_limit.matches
     limited = Row(at_limit.what, 150.0, published=at_limit.published, limit=150.0)
-    assert limited.verdict == "says nothing: the limit"
+    assert limited.verdict == "inconclusive: at the limit"
 
 
 def test_counts_are_compared_by_fishers_test():
-    got = share(("a",), (20, 25), (1, 20))
-    assert got.p == pytest.approx(stats.fisher_exact([[20, 5], [1, 19]])[1])
-    assert got.verdict == "differs, open"
+    compared = share(("a",), (20, 25), (1, 20))
+    assert compared.p == pytest.approx(stats.fisher_exact([[20, 5], [1, 19]])[1])
+    assert compared.verdict == "differs, open"
     assert share(("a",), (10, 25), (9, 20)).verdict == "matches"
-    assert share(("a",), (5, 5), (2, 5)).verdict == "says nothing"  # nor would 0 of 5 have differed
+    assert share(("a",), (5, 5), (2, 5)).verdict == "inconclusive"  # nor would 0 of 5 have differed
 
 
-def test_quantiles_are_judged_and_ends_are_not():
+def test_quantiles_are_judged_and_extremes_are_not():
     values = np.random.default_rng(0).standard_normal(400) + 3
-    assert statistic(("q",), values, Published(3.0, digits=2), "50 %").verdict == "matches"
-    assert statistic(("q",), values, Published(3.5, digits=2), "50 %").verdict == "differs, open"
+    assert statistic(("q",), values, Published(3.0, digits=2), "50%").verdict == "matches"
+    assert statistic(("q",), values, Published(3.5, digits=2), "50%").verdict == "differs, open"
     least = statistic(("q",), values, Published(0.5, digits=2), "min")
     assert (least.verdict, least.ours) == ("not judged: an extreme", values.min())
 
 
 def test_holms_method_by_hand():
-    """p of .01, .02 and .04 of four: .01 <= .05 / 4 holds, .02 > .05 / 3 does not, and ends it."""
+    """p of 0.01, 0.02 and 0.04 of four: 0.01 <= 0.05 / 4 holds, 0.02 > 0.05 / 3 does not, and ends it."""
     rows = [Row(("a",), 1.0, published=Published(2.0), chance=p) for p in (0.02, 0.5, 0.01, 0.04)]
     assert [r.differs for r in rows] == [True, False, True, True]
     assert [r.p for r in surviving(rows)] == [0.01]
@@ -113,11 +113,12 @@ def test_every_number_counts_once():
     assert table.counted() == Verdicts(matches=1)
     assert (again.verdict, derived.verdict) == ("not judged: in table 1", "derived: matches")
     assert (table.counted() + Verdicts(2, 1, 3)).text == (
-        "3 of 4 published numbers match; of 3 more nothing can be said"
+        "3 of 4 published numbers match; 3 more are inconclusive"
     )
+    assert Verdicts(2, 1, 1).text == "2 of 3 published numbers match; 1 more is inconclusive"
 
 
-def test_what_is_written():
+def test_markdown_and_csv_of_a_table():
     rows = (Row(("a",), 1.0, 0.1, Published(1.05, digits=2), digits=2), Row(("b",), 2.0))
     table = ResultTable("t", "title", ("what",), rows)
     assert table.counted() == Verdicts(matches=1)
@@ -133,11 +134,11 @@ def test_what_is_written():
         "0.62",
         "matches",
     ]
-    assert [c.strip() for c in lines[3].split("|")[1:-1]] == ["b", "-", "2.0000", "-", "-", "ours alone"]
+    assert [c.strip() for c in lines[3].split("|")[1:-1]] == ["b", "-", "2.0000", "-", "-", "not published"]
     assert csv_table(table).splitlines()[1].startswith("a,1.05,0.0,,,,1,0,0,0.1,inf,0.196")
 
 
-def test_the_authors_code_is_a_column_where_it_was_run():
+def test_the_authors_code_is_a_column_if_it_was_run():
     ran = Published(1.02, 0.1, 30, 2)
     rows = (Row(("a",), 1.0, 0.1, Published(1.05, digits=2), digits=2, authors=ran), Row(("b",), 2.0))
     head, first, second = ResultTable("t", "title", ("what",), rows).cells()

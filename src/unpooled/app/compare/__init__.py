@@ -1,7 +1,7 @@
-"""All methods side by side, on data of your own or on suites of sets: ``unpooled compare``.
+"""All methods side by side, on your own data or on suites of data sets: ``unpooled compare``.
 
-``problems.py`` has the data, ``measure.py`` one run of a method under a protection with all that is measured
-of it, ``table.py`` the outcome as text, JSON and a figure.
+``problems.py`` reads the data, ``measure.py`` runs a method under a protection and measures it,
+``comparison_table.py`` makes the table, the JSON and the figure, and ``comparison_files.py`` formats them.
 """
 
 from unpooled.app.compare.comparison_table import figure, table, to_json

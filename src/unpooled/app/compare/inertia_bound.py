@@ -1,7 +1,7 @@
-"""A bound below which no k centres of some rows are, for the column "/ bound" of a comparison.
+"""A lower bound on the inertia of any k centres, for the column "/ bound" of a comparison.
 
-Three bounds, each rounded down, and the highest counts: the optimum of few rows, the sum over parts of rows,
-and what k - 1 principal components leave.
+It is the highest of three bounds, each rounded down: the optimum of few rows, the sum of the optima of parts
+of the rows, and the scatter that k - 1 principal components do not explain.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ _U = 2.0**-53
 def lower_bound(
     X: FloatArray, k: int, centers: FloatArray, seconds: float
 ) -> tuple[FloatArray | None, float]:
-    """The optimum's centres where they are within reach, and a bound below which no k centres are.
+    """Return the optimal centres, if they are found, and a lower bound on the inertia of any k centres.
 
-    ``centers`` are good ones: they help to find the bound.
+    ``centers`` are good centres, which help to find the bound.
 
     >>> X = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]])
     >>> round(lower_bound(X, 2, np.array([[0.0, 1.0], [9.0, 1.0]]), 1.0)[1], 6)
@@ -36,7 +36,7 @@ def lower_bound(
 
 
 def principal_bound(X: FloatArray, k: int) -> float:
-    """The scatter that the k - 1 largest principal components leave, rounded down.
+    """Return the scatter that the k - 1 largest principal components do not explain, rounded down.
 
     k centres explain no more than these components do (Ding, He: K-means Clustering via Principal Component
     Analysis, ICML 2004). The eigenvalues l of the scatter matrix S are taken from V, nearly orthogonal, and
@@ -49,15 +49,15 @@ def principal_bound(X: FloatArray, k: int) -> float:
     if k > X.shape[1]:
         return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        return _left(X, k)
+        return _unexplained(X, k)
 
 
-def _left(X: FloatArray, k: int) -> float:
+def _unexplained(X: FloatArray, k: int) -> float:
     n, d = X.shape
     about = X - X.mean(axis=0)
     shift = np.abs(about.mean(axis=0)) + 2 * n * _U * np.abs(about).mean(axis=0)  # from the true mean
     size = float((about * about).sum()) * (1 + 2 * (n + d) * _U)
-    if not 1e-280 < size < 1e290:  # squares of such rows are no float64 numbers
+    if not 1e-280 < size < 1e290:  # squares of such rows are not float64 numbers
         return 0.0
     S = about.T @ about
     V = np.linalg.eigh(S)[1][:, ::-1]

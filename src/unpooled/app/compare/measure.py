@@ -1,9 +1,9 @@
-"""One run of a method under a protection: its quality, its cost, and the rows that an attack rebuilds.
+"""One run of a method under a protection: its quality, its cost, and the rows that an attack reconstructs.
 
-The attack is that of ``unpooled site log --attack`` (site/audit): it sees what a coordinator sees, every message that
-left a site, and it counts the rows that follow from them exactly. It reads counts, sums and means, those with
-noise as if they had none; a method whose messages are of another kind is not examined, which is said instead
-of a number. The active attack does not depend on a method: it asks a site what it likes.
+The reconstruction attack is that of ``unpooled site log --attack`` (site/audit). It reads what a coordinator
+receives, every message that a site sent, and counts the rows that follow from them exactly. It reads counts,
+sums and means, and noisy ones as if they had no noise. A method whose messages are of another kind is
+reported as not examined. The active attack does not depend on a method: it sends queries of its own choice.
 """
 
 import tempfile
@@ -274,7 +274,7 @@ def _policy(protection: str, epsilon: float, rows: int, module: str = "") -> Pol
         "dp": f'[protect]\nmode = "dp"\n[domain]\nrows = {rows}\n[dp]\nepsilon_total = {epsilon}',
     }
     installed = f'\n[jobs]\nmodules = ["{module}"]' if module else ""
-    return parse(f"version = 2\n{rules[protection]}{installed}")
+    return parse(f"format = 1\n{rules[protection]}{installed}")
 
 
 def _opened(

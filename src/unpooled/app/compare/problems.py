@@ -1,7 +1,7 @@
-"""The data of a comparison: files of your own, a folder of sets, or a suite that every installation has.
+"""The data of a comparison: your own files, a folder of data sets, or a suite that every installation has.
 
-A problem has prepared rows, the number of clusters, who holds each row, and, where they are known, the true
-labels, to judge a clustering and never to make one.
+A problem has prepared rows, the number of clusters, the site of each row, and the true labels if they are
+known. Labels judge a clustering and are never clustered.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,27 +23,29 @@ from unpooled.federation import Simulation
 from unpooled.protocol.exchange import run_protocol
 from unpooled.typing import FloatArray, IntArray
 
-SITES = 10  # into which rows are divided that have no sites of their own
+SITES = 10  # over which a data set without sites is divided
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Rows to cluster, and who holds them."""
+    """Rows to cluster, and their sites."""
 
     name: str
     X: FloatArray  # (n, d) prepared
     k: int
     y: IntArray | None = None  # (n,) true labels
-    site: npt.NDArray[np.str_] | None = None  # (n,) who holds the row; None: not divided yet
+    site: npt.NDArray[np.str_] | None = None  # (n,) the site that holds the row; None: not divided yet
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= len(self.X):
-            raise InputError(f"{self.name}: k must be from 1 to {len(self.X)}, its rows, got {self.k}")
+            raise InputError(
+                f"{self.name}: k must be from 1 to {len(self.X)}, the number of its rows. It is {self.k}."
+            )
 
     def sites(self) -> dict[str, FloatArray]:
-        """The rows of every site by name."""
+        """Return the rows of every site by name."""
         if self.site is None:
-            raise InputError(f"{self.name}: its rows are not divided over sites")
+            raise InputError(f"{self.name}: the rows are not divided over sites. Divide them with split_of.")
         return {str(name): self.X[self.site == name] for name in np.unique(self.site)}
 
 
@@ -58,13 +60,14 @@ def from_files(
     preparation_options: PreparationOptions | None = None,
     label: str = "",
 ) -> Problem:
-    """The rows of files, prepared as ``fit`` prepares them; ``label`` names a column that is only compared.
+    """Return the rows of files, prepared as ``fit`` prepares them.
 
-    Every file is a site, or every value of the reading's site column.
+    Every file is a site, or every value of the reading's site column. ``label`` names a column with true
+    labels, which is not clustered.
     """
     reading, preparation_options = reading or Reading(), preparation_options or PreparationOptions()
     if preparation_options.missing in ("drop", "keep"):
-        raise InputError("a comparison needs every cell of every row: missing must be fill or refuse")
+        raise InputError("A comparison needs every cell of every row. Set missing to fill or refuse.")
     preparation_options = (
         replace(preparation_options, missing="fill")
         if preparation_options.missing == "auto"
@@ -85,13 +88,13 @@ def from_files(
 def _labels(files: Sequence[Path], reading: Reading, label: str, names: list[str]) -> IntArray:
     only = replace(reading, columns=(label,), exclude=(), categorical=(label,))
     tables = read_sites(list(files), only)
-    said = [
+    labels = [
         categories[int(code)] if np.isfinite(code) else ""
         for table in (tables[name] for name in names)
         for categories in [table.categories[label]]
         for code in np.asarray(table.values[:, table.index(label)], dtype=float)
     ]
-    return partition.natural_id(said)
+    return partition.natural_id(labels)
 
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".csv.zst", ".parquet", ".pq", ".npy", ".npz")
@@ -100,18 +103,20 @@ TABLES = (".csv", ".tsv", ".csv.gz", ".csv.zst", ".parquet", ".pq", ".npy", ".np
 def from_folder(
     folder: Path, *, k: int | None = None, reading: Reading | None = None, label: str = ""
 ) -> tuple[Problem, ...]:
-    """Every table in a folder as a set of its own, in the order of their names.
+    """Return every table in a folder as a problem of its own, in the order of their names.
 
-    A set is divided over sites by the reading's site column, else not yet. Without ``k`` it has as many
-    clusters as labels.
+    The reading's site column divides a table over sites; without one it is not divided yet. Without ``k`` it
+    has as many clusters as labels.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder}: there is no such folder")
+        raise InputError(f"{folder}: there is no such folder. Check the path.")
     files = sorted(f for f in folder.iterdir() if f.is_file() and f.name.lower().endswith(TABLES))
     if not files:
-        raise InputError(f"{folder}: no file is a table ({', '.join(TABLES)})")
+        raise InputError(f"{folder}: no file is a table. Add files that end in {', '.join(TABLES)}.")
     if k is None and not label:
-        raise InputError(f"{folder}: -k or --label must say how many clusters its sets have")
+        raise InputError(
+            f"{folder}: the number of clusters is not known. Give -k, or a column of labels with --label."
+        )
     reading = reading or Reading()
     found = []
     for file in files:
@@ -128,11 +133,13 @@ Split = Callable[[Problem, int, float, Any], IntArray]
 
 def _labelled(problem: Problem) -> IntArray:
     if problem.y is None:
-        raise InputError(f"{problem.name}: this split goes by labels, and none are known; name their column")
+        raise InputError(
+            f"{problem.name}: this split needs labels, and there are none. Name their column with --label."
+        )
     return problem.y
 
 
-SPLITS: dict[str, tuple[float, Split]] = {  # name -> (usual parameter, function)
+SPLITS: dict[str, tuple[float, Split]] = {  # name -> (default parameter, function)
     "iid": (0.0, lambda p, s, a, seed: partition.iid(len(p.X), s, seed=seed)),
     "dirichlet": (0.3, lambda p, s, a, seed: partition.dirichlet(_labelled(p), s, a, min_rows=2, seed=seed)),
     "power-law": (1.5, lambda p, s, a, seed: partition.power_law(len(p.X), s, a, min_rows=2, seed=seed)),
@@ -143,21 +150,23 @@ SPLITS: dict[str, tuple[float, Split]] = {  # name -> (usual parameter, function
 }
 
 
-def split_of(problem: Problem, said: str, sites: int = SITES, seed: int = 0) -> Problem:
-    """The problem divided anew: "iid", or with a parameter "dirichlet:.3".
+def split_of(problem: Problem, split: str, sites: int = SITES, seed: int = 0) -> Problem:
+    """Return the problem divided over sites by a split: "iid", or with a parameter "dirichlet:0.3".
 
     >>> drawn = Problem("blob", np.random.default_rng(0).standard_normal((40, 2)), 2)
     >>> {name: len(rows) for name, rows in split_of(drawn, "power-law:2", sites=3).sites().items()}
     {'site-0': 27, 'site-1': 8, 'site-2': 5}
     """
-    name, _, number = said.partition(":")
+    name, _, number = split.partition(":")
     if name not in SPLITS:
-        raise InputError(f"splits are {', '.join(SPLITS)}, got {name!r}")
-    usual, function = SPLITS[name]
+        raise InputError(f"There is no split {name!r}. Use one of {', '.join(SPLITS)}.")
+    default, function = SPLITS[name]
     try:
-        parameter = float(number) if number else usual
+        parameter = float(number) if number else default
     except ValueError:
-        raise InputError(f"--split {said}: {number!r} is no number; say e.g. dirichlet:.3") from None
+        raise InputError(
+            f"--split {split}: {number!r} is not a number. Write, for example, dirichlet:0.3."
+        ) from None
     site = function(problem, sites, parameter, seed)
     width = len(str(sites - 1))
     return replace(problem, site=np.array([f"site-{s:0{width}d}" for s in site.tolist()], dtype=np.str_))
@@ -167,7 +176,7 @@ def split_of(problem: Problem, said: str, sites: int = SITES, seed: int = 0) -> 
 
 
 def standardised(X: Any) -> FloatArray:
-    """Columns of mean 0 and standard deviation 1; a constant one is left out."""
+    """Return the columns with mean 0 and standard deviation 1, without constant columns."""
     rows = np.asarray(X, dtype=np.float64)
     spread = rows.std(axis=0)
     kept = rows[:, spread > 0]
@@ -176,7 +185,7 @@ def standardised(X: Any) -> FloatArray:
 
 
 def _shapes(data: Path | None, seed: int) -> Iterable[Problem]:
-    """Generated: what k-means finds easily, and what it cannot find at all."""
+    """Generated data: clusters that k-means finds easily, and clusters that it cannot find at all."""
     from sklearn.datasets import make_blobs, make_circles, make_moons
 
     rng = np.random.default_rng([seed, 1])
@@ -199,7 +208,7 @@ _NUMBERS = ("age", "trestbps", "chol", "thalach")  # of the heart disease data
 
 
 def _heart() -> Problem:
-    """Patients of whom all numbers are known, by their hospitals; 0 is no cholesterol. Label: a diagnosis."""
+    """Patients without missing numbers, by hospital; cholesterol 0 is missing. The label is the diagnosis."""
     import csv
     from importlib.resources import files
 
@@ -226,7 +235,7 @@ def _tabular(data: Path | None, seed: int) -> Iterable[Problem]:
 
 
 def _images(data: Path | None, seed: int) -> Iterable[Problem]:
-    """scikit-learn's digits; MNIST and FEMNIST where ``data`` has them: 2,000 images of each."""
+    """scikit-learn's digits; MNIST and FEMNIST if ``data`` has them: 2,000 images of each."""
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
@@ -239,7 +248,7 @@ def _images(data: Path | None, seed: int) -> Iterable[Problem]:
 
 
 def _private(data: Path | None, seed: int) -> Iterable[Problem]:
-    """Sets large enough for noise: what a formal promise costs."""
+    """Sets large enough for differential privacy: the price of a formal guarantee."""
     from sklearn.datasets import make_blobs
 
     rng = np.random.default_rng([seed, 3])
@@ -249,7 +258,7 @@ def _private(data: Path | None, seed: int) -> Iterable[Problem]:
 
 
 def _debian(data: Path | None, seed: int) -> Iterable[Problem]:
-    """Sets of Debian's R packages, where they are installed."""
+    """Sets of Debian's R packages, if they are installed."""
     from unpooled.app.compare.r_sets import debian_suite
 
     return debian_suite(data, seed)
@@ -262,18 +271,20 @@ SUITES: dict[str, Callable[[Path | None, int], Iterable[Problem]]] = {
     "private": _private,
     "debian": _debian,
 }
-WITH_DATA = {"images": "files named *mnist*.npz", "debian": "unpacked R packages"}  # that a folder may add
+WITH_DATA = {"images": "files named *mnist*.npz", "debian": "unpacked R packages"}  # read from a data folder
 
 
 def suite(name: str, *, data: Path | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """The problems of a suite; ``data`` is a folder with further sets."""
+    """Return the problems of a suite; ``data`` is a folder with additional data sets."""
     if name not in SUITES:
-        raise InputError(f"suites are {', '.join(SUITES)}, or a folder of tables, got {name!r}")
+        raise InputError(f"There is no suite {name!r}. Use {', '.join(SUITES)}, or a folder of tables.")
     if data is not None and not data.is_dir():
-        raise InputError(f"{data}: there is no such folder")
+        raise InputError(f"{data}: there is no such folder. Check the path.")
     if data is not None and name not in WITH_DATA:
-        takes = ", ".join(f"{other} does: {what}" for other, what in WITH_DATA.items())
-        raise InputError(f"the suite {name} takes no further sets; {takes}")
+        readers = " and ".join(f"{other} ({what})" for other, what in WITH_DATA.items())
+        raise InputError(f"The suite {name} reads no data folder. Only these suites do: {readers}.")
     if data is not None and name == "images" and not any(data.glob("*mnist*.npz")):
-        raise InputError(f"{data}: no file is named like *mnist*.npz, which the suite images would take")
+        raise InputError(
+            f"{data}: no file is named *mnist*.npz. The suite images reads files with such names."
+        )
     return tuple(SUITES[name](data, seed))

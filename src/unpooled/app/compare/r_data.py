@@ -1,9 +1,9 @@
 """Data sets of installed R packages, read without R.
 
-Debian's packages of R (r-cran-cluster, r-cran-mlbench) hold their data frames in R's own formats: one file
-for each (``Glass.rda``), or one for all with an index (``Rdata.rdb``, ``Rdata.rdx``). Both are R's
-serialisation (R Internals, section 1.8, versions 2 and 3, in network byte order), compressed. Only what data
-frames are made of is read: numbers, text, factors, lists; anything else is refused.
+Debian's R packages (r-cran-cluster, r-cran-mlbench) hold their data frames in R's own formats: one file for
+each (``Glass.rda``), or one for all with an index (``Rdata.rdb``, ``Rdata.rdx``). Both are compressed R
+serialisation (R Internals, section 1.8, versions 2 and 3, in network byte order). The reader accepts the
+types of data frames (numbers, text, factors, lists) and refuses all others.
 """
 
 import bz2
@@ -29,7 +29,7 @@ _TEXT, _LIST, _COMPACT = 16, 19, 238
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A vector of R with its attributes: names, levels, class."""
+    """An R vector with its attributes: names, levels, class."""
 
     values: Any  # an array, or a list
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class _Reader:
         if version == 3:
             self._bytes(self._int())  # the encoding
         elif version != 2:
-            raise ValueError(f"version {version} of R's format")
+            raise ValueError(f"version {version} of R's format is not supported")
 
     def _bytes(self, n: int) -> bytes:
         if not 0 <= n <= len(self.data) - self.at:
@@ -62,7 +62,7 @@ class _Reader:
     def item(self) -> Any:
         flags = self._int()
         kind, has_attributes, has_tag = flags & 0xFF, bool(flags & 0x200), bool(flags & 0x400)
-        if kind in (241, 242, 253, _NULL):  # environments that are always there, and nothing
+        if kind in (241, 242, 253, _NULL):  # the built-in environments, and NULL
             return None
         if kind == _REF:
             return self.known[(flags >> 8 or self._int()) - 1]
@@ -82,7 +82,7 @@ class _Reader:
 
     def _values(self, kind: int) -> Any:
         if kind not in (_LOGICAL, _INTEGER, _REAL, _TEXT, _LIST):
-            raise ValueError(f"a value of R's type {kind}, which no data frame has")
+            raise ValueError(f"a value has R's type {kind}, which data frames do not have")
         n = self._int()
         if kind in (_TEXT, _LIST):
             return [self.item() for _ in range(n)]
@@ -108,7 +108,7 @@ class _Reader:
             has_attributes, has_tag = bool(flags & 0x200), bool(flags & 0x400)
 
     def _compact(self) -> Any:
-        """A vector in a shorter form: a sequence of numbers, or one that is wrapped."""
+        """A compact vector: a sequence of numbers, or a wrapped vector."""
         info, state, _ = self.item(), self.item(), self.item()
         name = info[0][1]
         if name in ("compact_intseq", "compact_realseq"):
@@ -116,7 +116,7 @@ class _Reader:
             return Vector(first + step * np.arange(int(n)))
         if name.startswith("wrap_"):
             return state.values[0] if isinstance(state, Vector) else state[0][1]
-        raise ValueError(f"a vector in the form {name}")
+        raise ValueError(f"a compact vector of the kind {name} is not supported")
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -128,7 +128,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _chunk(data: bytes, kind: int) -> bytes:
-    """A compressed value of a file for all: four bytes with its length, then it."""
+    """A compressed value of a file for all data frames: four bytes with its length, then the value."""
     body = data[4:]
     if kind == 1:
         return zlib.decompress(body)
@@ -140,7 +140,10 @@ def _chunk(data: bytes, kind: int) -> bytes:
 
 
 def read_frame(package: str, name: str, libraries: tuple[Path, ...] = LIBRARIES) -> dict[str, Any] | None:
-    """The columns of a data frame by name, numbers as (n,) arrays, others as lists; None: not installed."""
+    """Return the columns of a data frame by name: numbers as (n,) arrays, others as lists.
+
+    Returns None if the package is not installed.
+    """
     for library in libraries:
         folder = library / package / "data"
         if (folder / "Rdata.rdx").is_file():
@@ -154,7 +157,7 @@ def _read(path: Path, name: str, how: Any) -> dict[str, Any]:
     try:
         return _columns(how(path, name))
     except (ValueError, KeyError, IndexError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{path}: {name} cannot be read: {error}") from None
+        raise InputError(f"{path}: {name} cannot be read: {error}. Reinstall the R package.") from None
 
 
 def _from_all(path: Path, name: str) -> Any:
@@ -162,7 +165,7 @@ def _from_all(path: Path, name: str) -> Any:
     parts = _named(index)
     places, kind = _named(parts["variables"]), int(parts["compressed"].values[0])
     if name not in places:
-        raise ValueError(f"there is no such set, but {', '.join(sorted(places))}")
+        raise ValueError(f"the file has only {', '.join(sorted(places))}")
     start, length = places[name].values.astype(int)
     return _Reader(_chunk(path.read_bytes()[start : start + length], kind)).item()
 
@@ -170,7 +173,7 @@ def _from_all(path: Path, name: str) -> Any:
 def _from_one(path: Path, name: str) -> Any:
     data = _unpacked(path.read_bytes())
     if data[:5] not in (b"RDX2\n", b"RDX3\n"):
-        raise ValueError("not a file of R's data")
+        raise ValueError("not an R data file")
     return dict(_Reader(data[5:]).item())[name]
 
 
@@ -190,6 +193,6 @@ def _columns(frame: Any) -> dict[str, Any]:
         if levels is None:
             out[name] = column.values
         else:
-            said = levels.values
-            out[name] = [None if np.isnan(code) else said[int(code) - 1] for code in column.values]
+            names = levels.values
+            out[name] = [None if np.isnan(code) else names[int(code) - 1] for code in column.values]
     return out

@@ -1,4 +1,4 @@
-"""The suite ``debian``: sets of Debian's R packages, read where they are installed, without R."""
+"""The suite ``debian``: data sets of Debian's R packages, if they are installed, read without R."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from unpooled.errors import InputError
 
 
 class RDataset(NamedTuple):
-    """A data frame, its number of clusters, and the columns that say the true labels."""
+    """A data frame, its number of clusters, and its columns with the true labels."""
 
     package: str
     name: str
@@ -37,19 +37,20 @@ SETS = (
 
 
 def debian_suite(data: Path | None, seed: int = 0) -> Iterable[Problem]:
-    """The sets of the packages that are installed, or unpacked under ``data``, standardised."""
+    """Return the standardised sets of the packages that are installed, or unpacked under ``data``."""
     found = [problem for one in SETS if (problem := _problem(one, _libraries(data))) is not None]
     if not found:
         where = "installed" if data is None else f"in {data}"
         raise InputError(
-            f"none of the R packages {', '.join(dict.fromkeys(s.package for s in SETS))} is {where}: apt "
-            f"install {' '.join(missing_packages(data))}, or unpack them by dpkg -x into a folder for --data"
+            f"None of the R packages {', '.join(dict.fromkeys(s.package for s in SETS))} is {where}. Run "
+            f"apt install {' '.join(missing_packages(data))}, or unpack them with dpkg -x into a folder for "
+            "--data."
         )
     return found
 
 
 def missing_packages(data: Path | None) -> list[str]:
-    """Debian's names of the packages that are not there."""
+    """Return Debian's names of the packages that are not installed."""
     there = [any((folder / s.package / "data").is_dir() for folder in _libraries(data)) for s in SETS]
     gone = [s.package for s, here in zip(SETS, there, strict=True) if not here]
     return [f"r-cran-{name.lower()}" for name in dict.fromkeys(gone)]
@@ -68,14 +69,15 @@ def _problem(one: RDataset, libraries: tuple[Path, ...]) -> Problem | None:
     numbers = [c for c in frame if c not in (*one.labels, *one.left_out)]
     try:
         X = np.column_stack([np.asarray(frame[c], dtype=np.float64) for c in numbers])
-        said = [" ".join(map(str, row)) for row in zip(*(frame[c] for c in one.labels), strict=True)]
+        labels = [" ".join(map(str, row)) for row in zip(*(frame[c] for c in one.labels), strict=True)]
     except (KeyError, ValueError, TypeError):
         raise InputError(
-            f"{one.package}, {one.name}: not the set that is known: {', '.join(frame)}"
+            f"{one.package}, {one.name}: the columns are not the expected ones, but {', '.join(frame)}. "
+            "Install another version of the R package."
         ) from None
-    return Problem(one.name, standardised(X), one.k, partition.natural_id(said) if said else None)
+    return Problem(one.name, standardised(X), one.k, partition.natural_id(labels) if labels else None)
 
 
 def any_installed() -> bool:
-    """Whether this machine has any of the packages."""
+    """Return True if any of the packages is installed."""
     return len(missing_packages(None)) < len({s.package for s in SETS})
