@@ -27,8 +27,8 @@ def compare(
     suite: Annotated[
         str,
         typer.Option(
-            help="Suite of data sets: shapes, tabular, images, private, debian (sets of R packages) or all; or a "
-            "folder, in which every table is a data set.",
+            help="Suite of data sets: shapes, tabular, images, private, debian (sets of R packages) or all; "
+            "or a folder, in which every table is a data set.",
             rich_help_panel=_DATA,
         ),
     ] = "",
@@ -50,8 +50,8 @@ def compare(
     split: Annotated[
         str,
         typer.Option(
-            help="Split the rows into sites: iid, dirichlet:0.3, power-law:1.5, by-kmeans, half-iid, shards:2 or "
-            "labels:2 (default for sets without sites: dirichlet:0.3, or iid without labels).",
+            help="Split the rows into sites: iid, dirichlet:0.3, power-law:1.5, by-kmeans, half-iid, "
+            "shards:2 or labels:2 (default for sets without sites: dirichlet:0.3, or iid without labels).",
             rich_help_panel=_DATA,
         ),
     ] = "",
@@ -77,7 +77,7 @@ def compare(
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Run every method on the same rows; compare quality, cost, and the rows that an attack reconstructs.
+    """Run every method on the same rows; compare quality, cost, and rows that an attack finds.
 
     The attacks take most of the time: minutes for some hundred rows. --method and --protect select fewer.
 
@@ -166,7 +166,7 @@ def _problems(
 
     if data is not None and suite not in ("images", "debian", "all"):
         raise InputError(
-            f"--data is a folder with more data sets for --suite images or debian; {suite or 'files'} takes none"
+            f"--data is a folder with more sets for --suite images or debian; {suite or 'files'} takes none"
         )
     if files:
         paths = [Path(file) for file in expand(files)]

@@ -1,4 +1,4 @@
-"""The options of a job, of reading and of copies, one by one: what ``--help`` prints of each."""
+"""The options of a job, of reading files and of summary tables: the text that ``--help`` prints for each."""
 
 from typing import Annotated
 
@@ -9,7 +9,9 @@ PRIVATE, PROTECT = "Differential privacy", "Protection"
 
 FILES = "CSV (also .tsv, .txt, .gz, .zst), Parquet, .xlsx, .npy, .npz, SQLite, DuckDB"  # that are read
 
-K = Annotated[str, typer.Option("-k", help="Number of clusters: 3; or auto, 2..10 or 2,4,8 to choose one.")]
+K = Annotated[
+    str, typer.Option("-k", help="Number of clusters: 3; or auto, 2..10 or 2,4,8 to let unpooled choose one.")
+]
 Method = Annotated[
     str, typer.Option(help="Name of the method; `unpooled methods` lists them.", rich_help_panel=HOW)
 ]
@@ -20,44 +22,49 @@ Module = Annotated[
 RestartCount = Annotated[
     int,
     typer.Option(
-        help="Number of restarts, all in the same exchanges; the best is kept.", rich_help_panel=HOW
+        help="Number of restarts, all in the same round trips; the best one is kept.", rich_help_panel=HOW
     ),
 ]
 MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=HOW)]
 MinClusterSize = Annotated[
     int | None,
     typer.Option(
-        help="With --protect raw: groups of fewer rows are not shown; default: 5.",
+        help="With --protect raw: suppress groups of fewer rows (default: 5).",
         rich_help_panel=PROTECT,
     ),
 ]
-GroupSize = Annotated[
+MinGroupSize = Annotated[
     int,
     typer.Option(
-        help="Persons in a group of a copy, at least; 0: 5, or up to 11 where there are many.",
+        help="Minimum number of people in a group of the summary table (default 0: 5, or up to 11 for large "
+        "tables).",
         rich_help_panel=PROTECT,
     ),
 ]
 Person = Annotated[
     str,
-    typer.Option(help="Column that says whose row it is; it is never asked about.", rich_help_panel=PROTECT),
+    typer.Option(
+        help="Column that identifies the person a row belongs to; it is never queried.",
+        rich_help_panel=PROTECT,
+    ),
 ]
 Sensitive = Annotated[
     str | None,
     typer.Option(
-        help="Columns that do not decide who is grouped with whom: hiv,abuse", rich_help_panel=PROTECT
+        help="Sensitive columns, which do not decide who is grouped with whom: hiv,abuse",
+        rich_help_panel=PROTECT,
     ),
 ]
 Log = Annotated[
     str | None,
     typer.Option(
-        help="Skewed columns, of which a copy holds the logarithm only: income", rich_help_panel=PROTECT
+        help="Skewed columns; the summary table holds only their logarithm: income", rich_help_panel=PROTECT
     ),
 ]
 Consumption = Annotated[
     str | None,
     typer.Option(
-        help="Columns of which a copy shows no mean that one person dominates (15 % of the total): kwh",
+        help="Consumption columns; a mean that one person dominates (15% of the total) is suppressed: kwh",
         rich_help_panel=PROTECT,
     ),
 ]
@@ -68,12 +75,18 @@ Certify = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=HOW)]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Seed of the random numbers; the same seed gives the same result.", rich_help_panel=HOW
+    ),
+]
 Secure = Annotated[
     bool,
     typer.Option(
         "--secure",
-        help="Secure sums: nobody sees a site's own numbers; sites suppress no groups. From 3 sites.",
+        help="Secure aggregation: nobody sees the answer of a single site, and sites suppress no groups. "
+        "Needs at least 3 sites.",
         rich_help_panel=HOW,
     ),
 ]
@@ -81,33 +94,32 @@ ExactSums = Annotated[
     bool,
     typer.Option(
         "--exact-sums",
-        help="Sums over sites are exact and rounded once: the same bits in any order, and in any tree.",
+        help="Compute exact sums over sites and round once: the same bits in any order and with any relays.",
         rich_help_panel=HOW,
     ),
 ]
 Dask = Annotated[
     str | None,
     typer.Option(
-        help="Workers of a Dask cluster read the files, by row groups of Parquet: tcp://host:8786",
+        help="Address of a Dask scheduler whose workers read the files, Parquet by row groups: "
+        "tcp://host:8786",
         rich_help_panel=HOW,
     ),
 ]
 Na = Annotated[
     list[str] | None,
-    typer.Option(help="A text that means missing, e.g. -9, or chol=0 for one column.", rich_help_panel=READ),
+    typer.Option(help="A text that means missing: -9, or chol=0 for one column.", rich_help_panel=READ),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option(help="Of CSV; default: detected from the header.", rich_help_panel=READ)
+    str | None, typer.Option(help="Delimiter of CSV files (default: detect).", rich_help_panel=READ)
 ]
 Decimal = Annotated[
     str | None,
-    typer.Option(
-        help="Of CSV: . or , (default: detected from the numbers of a column)", rich_help_panel=READ
-    ),
+    typer.Option(help="Decimal mark in CSV files, . or , (default: detect by column).", rich_help_panel=READ),
 ]
 Encoding = Annotated[
     str | None,
-    typer.Option(help="Of CSV: cp1252, utf-16, ...; default: detected", rich_help_panel=READ),
+    typer.Option(help="Encoding of CSV files, such as cp1252 (default: detect).", rich_help_panel=READ),
 ]
 Numbers = Annotated[
     str | None,
@@ -117,25 +129,28 @@ Numbers = Annotated[
 ]
 Query = Annotated[
     str | None,
-    typer.Option(help="Of databases: the file of the site's own query, cohort.sql", rich_help_panel=READ),
+    typer.Option(help="File with the site's own query, for databases: cohort.sql", rich_help_panel=READ),
 ]
-Sheet = Annotated[str | None, typer.Option(help="Of a workbook with several sheets.", rich_help_panel=READ)]
+Sheet = Annotated[
+    str | None, typer.Option(help="Sheet to read, in a workbook with several.", rich_help_panel=READ)
+]
 Long = Annotated[
     str | None,
     typer.Option(
-        help="One value a row: the columns of person, feature and value: person_id,concept,value",
+        help="Read a long table with one value per row; the columns of person, feature and value: "
+        "person_id,concept,value",
         rich_help_panel=READ,
     ),
 ]
 Recode = Annotated[
     list[str] | None,
-    typer.Option(help="Spellings of one level: sex:M=male,F=female", rich_help_panel=READ),
+    typer.Option(help="Spellings of one category: sex:M=male,F=female", rich_help_panel=READ),
 ]
 Columns = Annotated[
     str,
     typer.Option(
-        help="same (must agree at all sites), common (those that all sites have), any (all; a site may lack "
-        "some), or names: age,bmi",
+        help="Columns to cluster: same (must agree at all sites), common (columns that all sites have), any "
+        "(all; a site may lack some), or names: age,bmi",
         rich_help_panel=PREPARE,
     ),
 ]
@@ -146,34 +161,44 @@ Categories = Annotated[
 Scale = Annotated[
     str,
     typer.Option(
-        help="standard, robust (median and middle half), log, rank, none or min-max (needs --bounds); "
-        "of single columns: standard,income=log,crp=rank",
+        help="Scaling: standard, robust (median and interquartile range), log, rank, none or min-max (needs "
+        "--bounds); for single columns: standard,income=log,crp=rank",
         rich_help_panel=PREPARE,
     ),
 ]
 Bounds = Annotated[
-    list[str] | None, typer.Option(help="Declared: age=0:110; or policy.toml", rich_help_panel=PREPARE)
+    list[str] | None,
+    typer.Option(help="Declared bounds: age=0:110; or policy.toml.", rich_help_panel=PREPARE),
 ]
 Missing = Annotated[
     str,
     typer.Option(
-        help="keep (compare rows by the cells they have), fill (mean or most frequent over all sites), drop "
-        "or refuse; auto: keep where more than 5 % of cells are missing, else fill",
+        help="Missing values: keep (compare rows by the values they have), fill (mean or most frequent value "
+        "over all sites), drop or refuse; auto keeps them if more than 5% are missing, and else fills them.",
         rich_help_panel=PREPARE,
     ),
 ]
-Rare = Annotated[
+MinCategoryShare = Annotated[
     float,
-    typer.Option(help="Levels with a smaller share of the rows are merged.", rich_help_panel=PREPARE),
+    typer.Option(help="Merge categories with a smaller share of the rows.", rich_help_panel=PREPARE),
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option(help="Add noise for this budget; needs --bounds of all columns.", rich_help_panel=PRIVATE),
+    typer.Option(
+        help="Privacy budget: add noise for this epsilon. Needs --bounds for all columns.",
+        rich_help_panel=PRIVATE,
+    ),
 ]
-Delta = Annotated[float, typer.Option(help="Well below 1 / rows.", rich_help_panel=PRIVATE)]
+Delta = Annotated[
+    float, typer.Option(help="Delta of the privacy budget, well below 1 / rows.", rich_help_panel=PRIVATE)
+]
 RowsInAll = Annotated[
     int | None,
-    typer.Option(help="Rows in total, if not secret: forecast before spending.", rich_help_panel=PRIVATE),
+    typer.Option(
+        help="Number of rows in total, if it is not secret; unpooled then forecasts the error before it "
+        "spends the budget.",
+        rich_help_panel=PRIVATE,
+    ),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=PRIVATE)

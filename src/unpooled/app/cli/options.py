@@ -1,4 +1,4 @@
-"""Common parts of the commands: errors on one line, the options of a job, and the job built from them."""
+"""Common parts of the commands: one-line errors, the options of a job, and the job built from them."""
 
 import functools
 import inspect
@@ -21,29 +21,31 @@ if TYPE_CHECKING:  # imported by commands only when they run, so that --help is 
     from unpooled.privacy.microaggregation import SummarySettings
 
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
-Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
+Report = Annotated[Path | None, typer.Option(help="Also write the report to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Protect = Annotated[
     str,
     typer.Option(
-        help="What sites answer from: none (their rows, equals pooling), copy (a protected copy, as real "
-        "sites do) or trusted (rows with a minimum size).",
+        help="What the simulated sites answer from: none (their rows; equals pooling), summary (a summary "
+        "table, as real sites do) or raw (their rows; small groups are suppressed).",
         rich_help_panel=t.PROTECT,
     ),
 ]
 Timings = Annotated[
     bool, typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.HOW)
 ]
-Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=t.HOW)]
+Threads = Annotated[
+    int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=t.HOW)
+]
 Dask = t.Dask
 SiteColumn = Annotated[
     str | None,
-    typer.Option(help="Split by this column instead: each value is a site.", rich_help_panel=t.READ),
+    typer.Option(help="Split the rows by this column: each value is a site.", rich_help_panel=t.READ),
 ]
 
 
 class OneLineErrors(TyperGroup):
-    """Prints errors of unpooled and of the file system as one line, with exit code 1."""
+    """A group of commands that prints errors of unpooled and of the file system as one line (exit code 1)."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -58,38 +60,41 @@ class OneLineErrors(TyperGroup):
         raise typer.Exit(1)
 
 
+def in_order(*names: str, base: type[TyperGroup] = TyperGroup) -> type[TyperGroup]:
+    """Return a class of groups that lists its commands in this order; ValueError for a command it lacks."""
+
+    class InOrder(base):  # type: ignore[valid-type, misc]
+        def list_commands(self, ctx: Any) -> list[str]:
+            return sorted(super().list_commands(ctx), key=names.index)
+
+    return InOrder
+
+
 class OnLinux(TyperCommand):
-    """A command of a site or a federation; elsewhere it says in one line that it needs Linux."""
+    """A command that needs Linux; on other systems it prints one line that names the command."""
 
     def invoke(self, ctx: Any) -> Any:
-        require_linux(f"unpooled {self.name}")
+        require_linux(f"unpooled {ctx.command_path.partition(' ')[2]}")
         return super().invoke(ctx)
 
 
-class GroupOnLinux(TyperGroup):
-    """Commands of a site or a federation; elsewhere they say in one line that they need Linux."""
-
-    def invoke(self, ctx: Any) -> Any:
-        require_linux(f"unpooled {self.name}")
-        return super().invoke(ctx)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         typer.echo(f"unpooled {__version__}")
         raise typer.Exit
 
 
 def version(
-    shown: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """The options before any command."""
+    """Read the options that precede a command."""
 
 
 def names(text: str | None) -> tuple[str, ...]:
-    """
+    """Return the names in a comma-separated list.
+
     >>> names("id, date"), names(None)
     (('id', 'date'), ())
     """
@@ -99,9 +104,9 @@ def names(text: str | None) -> tuple[str, ...]:
 
 
 def separators(delimiter: str | None, decimal: str | None) -> tuple[str | None, str | None]:
-    """The two characters of a CSV file, checked."""
+    """Return the delimiter and the decimal mark of CSV files, checked."""
     if decimal not in (None, ".", ","):
-        raise InputError(f"--decimal must be . or , got {decimal!r}")
+        raise InputError(f"--decimal must be '.' or ',', got {decimal!r}")
     if delimiter == "\\t":
         delimiter = "\t"
     if delimiter is not None and len(delimiter) != 1:
@@ -119,19 +124,23 @@ def _encoding(name: str | None) -> str | None:
 
 
 def _recoded(text: str) -> list[tuple[str, str, str]]:
-    """
+    """Return (column, spelling, category) for every pair in a ``--recode``.
+
     >>> _recoded("sex: M=male, F=female")
     [('sex', 'M', 'male'), ('sex', 'F', 'female')]
     """
     column, _, pairs = text.partition(":")
     found = [pair.partition("=") for pair in pairs.split(",")]
     if not column.strip() or not all(old.strip() and new.strip() for old, _, new in found):
-        raise InputError(f"--recode is said as column:spelling=level,spelling=level, got {text!r}")
+        raise InputError(
+            f"--recode must have the form column:spelling=category,spelling=category, got {text!r}"
+        )
     return [(names(column)[0], old.strip(), new.strip()) for old, _, new in found]
 
 
 def _three(text: str | None) -> tuple[str, str, str] | None:
-    """
+    """Return the three columns of a ``--long``.
+
     >>> _three("person_id, concept, value")
     ('person_id', 'concept', 'value')
     """
@@ -139,19 +148,19 @@ def _three(text: str | None) -> tuple[str, str, str] | None:
         return None
     columns = names(text)
     if len(columns) != 3 or len(set(columns)) != 3:
-        raise InputError(f"--long names three columns, of person, feature and value; got {text!r}")
+        raise InputError(f"--long must name three columns (person, feature, value), got {text!r}")
     return columns[0], columns[1], columns[2]
 
 
 class Options:
-    """A group of options of a command: a dataclass whose fields are options, see ``takes_options``."""
+    """Base class of groups of options: dataclasses whose fields are options, see ``takes_options``."""
 
 
 C = TypeVar("C", bound=Callable[..., None])
 
 
 def takes_options(command: C) -> C:
-    """The command with its group of options split into single options, which is what typer needs."""
+    """Return the command with its groups of options split into single options, as typer needs them."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[type[Options], tuple[str, ...]]] = {}
     for name, parameter in inspect.signature(command).parameters.items():
@@ -163,15 +172,15 @@ def takes_options(command: C) -> C:
             parameters.append(parameter)
 
     @functools.wraps(command)
-    def taking(**given: Any) -> None:
+    def with_groups(**values: Any) -> None:
         for name, (kind, names) in groups.items():
-            given[name] = kind(**{each: given.pop(each) for each in names})
-        command(**given)
+            values[name] = kind(**{each: values.pop(each) for each in names})
+        command(**values)
 
     listed = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    taking.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
-    taking.__annotations__ = {p.name: p.annotation for p in listed}
-    return cast(C, taking)
+    with_groups.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {p.name: p.annotation for p in listed}
+    return cast(C, with_groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +201,7 @@ class JobOptions(Options):
     scale: t.Scale = "standard"
     bounds: t.Bounds = None
     missing: t.Missing = "auto"
-    rare: t.Rare = 0.01
+    min_category_share: t.MinCategoryShare = 0.01
     epsilon: t.Epsilon = None
     delta: t.Delta = 1e-6
     rows: t.RowsInAll = None
@@ -208,13 +217,13 @@ class JobOptions(Options):
         summary: "SummarySettings | None" = None,
         dask: str = "",
     ) -> "Job":
-        """The job that the options describe; raises on any error in them."""
+        """Return the job that the options describe; raises InputError for any error in them."""
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import PreparationOptions
         from unpooled.data.readers import Reading
 
         if self.min_cluster_size is not None and protect != "raw":
-            typer.echo("unpooled: --min-cluster-size does nothing without --protect raw", err=True)
+            typer.echo("unpooled: --min-cluster-size has no effect without --protect raw", err=True)
         same = self.columns in ("same", "common", "any")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
         return Job.from_options(
@@ -227,7 +236,7 @@ class JobOptions(Options):
                 **_scales(self.scale),
                 bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
                 missing=self.missing,
-                rare=self.rare,
+                min_category_share=self.min_category_share,
             ),
             method=self.method,
             n_init=self.restarts,
@@ -250,7 +259,7 @@ class JobOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions(Options):
-    """Options for reading a site's file: they are the site's own."""
+    """Options for reading a site's file; only the site itself sets them."""
 
     exclude: t.Exclude = None
     categorical: t.Categories = None
@@ -284,15 +293,15 @@ class ReadingOptions(Options):
         )
 
     @property
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         return self != ReadingOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyOptions(Options):
-    """Options for making a copy."""
+class SummaryOptions(Options):
+    """Options for making a summary table."""
 
-    min_group_size: t.GroupSize = 0
+    min_group_size: t.MinGroupSize = 0
     person: t.Person = ""
     sensitive: t.Sensitive = None
     log: t.Log = None
@@ -311,51 +320,54 @@ class CopyOptions(Options):
         )
 
     @property
-    def given(self) -> bool:
-        return self != CopyOptions()
+    def is_set(self) -> bool:
+        return self != SummaryOptions()
 
 
 def check_report(epsilon: float | None, report: Path | None) -> None:
-    """Raise if a report is wanted under differential privacy: it needs sums without noise."""
+    """Raise InputError for a report under differential privacy: it needs sums without noise."""
     if epsilon is not None and report is not None:
-        raise InputError("--report asks for sums without noise: with --epsilon there is none")
+        raise InputError(
+            "--report needs sums without noise, and --epsilon adds noise. Leave one of them out."
+        )
 
 
 def policies(bounds: list[str] | None) -> list[str]:
-    """The files named in ``--bounds``."""
+    """Return the policy files among the values of ``--bounds``."""
     return [text for text in bounds or () if text.endswith(".toml")]
 
 
-def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
-    """column=low:high, low:high for all columns that are named, or a site's policy with its domain."""
-    found: list[tuple[str, float, float]] = []
-    for text in given:
+def _bounds(texts: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
+    """Return the bounds by column; a text is column=low:high, low:high for all columns, or a policy file."""
+    bounds: list[tuple[str, float, float]] = []
+    for text in texts:
         if text.endswith(".toml"):
-            found += _domain(text)
+            bounds += _domain(text)
             continue
         name, _, span = text.rpartition("=")
         low, _, high = span.partition(":")
         try:
             pair = float(low), float(high)
         except ValueError:
-            raise InputError(f"bounds are said as column=low:high, got {text!r}") from None
+            raise InputError(f"--bounds must have the form column=low:high, got {text!r}") from None
         if not name and not columns:
-            raise InputError(f"bounds {text} are for all columns: name these by --columns age,bmi")
-        found += [(each, *pair) for each in ((name.strip(),) if name else columns)]
-    return tuple(found)
+            raise InputError(f"--bounds {text} is for all columns. Name them with --columns age,bmi.")
+        bounds += [(each, *pair) for each in ((name.strip(),) if name else columns)]
+    return tuple(bounds)
 
 
 def _scales(text: str) -> dict[str, Any]:
-    """
+    """Return the scale of all columns and those of single columns.
+
     >>> _scales("robust"), _scales("income=log, crp=rank")
     ({'scale': 'robust', 'scales': ()}, {'scale': 'standard', 'scales': (('income', 'log'), ('crp', 'rank'))})
     """
     parts = [part.rpartition("=") for part in names(text)]
-    usual = [scale for name, _, scale in parts if not name]
-    if len(usual) > 1:
-        raise InputError(f"--scale has one scale for all columns, and others as column=scale; got {text!r}")
+    common = [scale for name, _, scale in parts if not name]
+    if len(common) > 1:
+        raise InputError(f"--scale takes one scale for all columns and others as column=scale, got {text!r}")
     own = tuple((name.strip(), scale.strip()) for name, _, scale in parts if name)
-    return {"scale": usual[0] if usual else "standard", "scales": own}
+    return {"scale": common[0] if common else "standard", "scales": own}
 
 
 def _domain(path: str) -> list[tuple[str, float, float]]:
@@ -363,5 +375,5 @@ def _domain(path: str) -> list[tuple[str, float, float]]:
 
     domain = load(path).domain
     if not domain.columns:
-        raise InputError(f"{path}: the policy has no [domain] with columns, lower and upper")
+        raise InputError(f"{path}: the policy has no [domain] section with columns, lower and upper")
     return list(zip(domain.columns, domain.lower, domain.upper, strict=True))

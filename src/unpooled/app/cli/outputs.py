@@ -43,7 +43,7 @@ def run_output(folder: "RunFolder") -> FolderOutput:
         "the folder of a run",
         own=folder.job.exists(),
         files=folder.files,
-        holds=f" (it holds {state}; unpooled resume goes on with it)",
+        holds=f" (it holds {state}; unpooled resume continues it)",
     )
 
 
@@ -54,29 +54,29 @@ def beside_run(report: Path | None, folder: "RunFolder | None") -> Path | None:
     return None if os.path.abspath(report) == os.path.abspath(folder.report) else report
 
 
-def inputs_of_copy(folder: Path, *outputs: Path | None) -> list[Path]:
-    """The files of a site's copies; InputError if an output is the table that a copy was made of.
+def inputs_of_table(folder: Path, *outputs: Path | None) -> list[Path]:
+    """Return the files of a site's summary tables; InputError if an output is the file one was made from.
 
-    A copy does not name that table: a table with all columns of the copy, other than an exported copy, is
-    taken for it.
+    A summary table does not name that file. A file with all its columns that is not an exported summary table
+    is taken for it.
     """
-    copies = [
+    tables = [
         path.parent for path in sorted(folder.glob("*/about.json")) if path.with_name("table.csv").exists()
     ]
-    for copy in copies:
-        about = json.loads((copy / "about.json").read_text(encoding="utf-8"))
-        exported = _columns(copy / "table.csv")
+    for table in tables:
+        about = json.loads((table / "about.json").read_text(encoding="utf-8"))
+        exported = _columns(table / "table.csv")
         for path in outputs:
             columns = _columns(path) if path is not None else ()
             if columns and columns != exported and set(about.get("names", [""])) <= set(columns):
                 raise InputError(
-                    f"{path} has the columns that the copy was made of: an input is never overwritten"
+                    f"{path} has the columns of the summary table's own input: an input is never overwritten"
                 )
-    return [copy / name for copy in copies for name in ("table.csv", "about.json")]
+    return [table / name for table in tables for name in ("table.csv", "about.json")]
 
 
 def _columns(path: Path) -> tuple[str, ...]:
-    """The columns of a table, whatever it is named; none if the file is no table."""
+    """Return the columns of a table, whatever its file name; none if the file is not a table."""
     from unpooled.data.readers.csv_file import open_csv
     from unpooled.data.readers.source import Reading, open_source
 
@@ -92,22 +92,22 @@ def check(
     overwrite: bool = False,
     make_folders: bool = False,
 ) -> None:
-    """Raise unless all outputs, files and folders, may be written. Call it before any work is done."""
-    wanted = [output for output in outputs if output is not None]
+    """Raise InputError unless all outputs may be written. Call it before any work is done."""
+    chosen = [output for output in outputs if output is not None]
     read = [Path(path) for path in inputs if path is not None]
-    given = {key: path for path in reversed(read) for key in _keys(path)}  # the first name of a file is said
+    known = {key: path for path in reversed(read) for key in _keys(path)}  # messages use the first name
     seen: set[_Key] = set()
-    for output in wanted:
+    for output in chosen:
         paths = (output.path, *output.files) if isinstance(output, FolderOutput) else (output,)
         for path in paths:
-            _check_no_input(path, given)
+            _check_no_input(path, known)
             if not seen.isdisjoint(_keys(path)):
                 raise InputError(f"{path} is named for two outputs")
         seen.update(key for path in paths for key in _keys(path))
     folders_made = {
-        key for output in wanted if isinstance(output, FolderOutput) for key in _keys(output.path)
+        key for output in chosen if isinstance(output, FolderOutput) for key in _keys(output.path)
     }
-    for output in wanted:
+    for output in chosen:
         if isinstance(output, FolderOutput):
             _check_folder(output, overwrite)
         else:
@@ -115,13 +115,13 @@ def check(
 
 
 def _keys(path: Path) -> set[_Key]:
-    """Keys of a file or folder: all its names and links have a key in common."""
+    """Return keys of a file or folder: all its names and links have a key in common."""
     keys: set[_Key] = {os.path.realpath(path)}
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:  # it does not exist
         return keys
-    return {*keys, (found.st_dev, found.st_ino)}
+    return {*keys, (status.st_dev, status.st_ino)}
 
 
 def _check_no_input(path: Path, inputs: dict[_Key, Path]) -> None:
@@ -134,11 +134,13 @@ def _check_file(path: Path, overwrite: bool, make_folders: bool, folders_made: s
     if path.is_dir():
         raise InputError(f"{path}: there is a folder of that name")
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is no file that could be replaced")  # a device would become a file
+        raise InputError(
+            f"{path} is not a regular file, so it is not replaced"
+        )  # a device would become a file
     if os.path.lexists(path) and not overwrite:  # a broken link exists, too
-        raise InputError(f"{path} exists; say --overwrite to replace it")
+        raise InputError(f"{path} already exists. Use --overwrite to replace it.")
     if folders_made.isdisjoint(_keys(path.parent)):
-        _check_room(path, path.parent, make_folders)
+        _check_writable(path, path.parent, make_folders)
 
 
 def _check_folder(folder: FolderOutput, overwrite: bool) -> None:
@@ -146,18 +148,18 @@ def _check_folder(folder: FolderOutput, overwrite: bool) -> None:
     if os.path.lexists(path) and not path.is_dir():
         raise InputError(f"{path}: there is a file of that name")
     if not path.exists():
-        _check_room(path, path.parent, make_folders=True)
+        _check_writable(path, path.parent, make_folders=True)
         return
     if any(path.iterdir()):
         if not folder.own:
             raise InputError(f"{path} is not empty, and not {folder.what}")
         if not folder.resumed and not overwrite:
-            raise InputError(f"{path} exists; say --overwrite to replace it{folder.holds}")
-    _check_room(path, path, make_folders=False)
+            raise InputError(f"{path} already exists{folder.holds}. Use --overwrite to replace it.")
+    _check_writable(path, path, make_folders=False)
 
 
-def _check_room(path: Path, folder: Path, make_folders: bool) -> None:
-    """Raise if no file can be created in ``folder``, or in the nearest existing folder above it."""
+def _check_writable(path: Path, folder: Path, make_folders: bool) -> None:
+    """Raise InputError if no file can be created in ``folder``, or in the nearest folder above it."""
     while make_folders and not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if folder.exists() and not folder.is_dir():
@@ -174,7 +176,7 @@ def _check_room(path: Path, folder: Path, make_folders: bool) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; it replaces ``path`` once it is complete."""
+    """Yield a temporary folder to fill; it replaces ``path`` once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
         new, old = Path(beside) / "new" / path.name, Path(beside) / "old"

@@ -1,4 +1,4 @@
-"""Jobs between machines: ``unpooled federation run`` and ``unpooled federation export-job``."""
+"""``unpooled federation run`` and ``unpooled federation export-job``: jobs between machines."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.federation_commands import FederationArgument, federation
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
+from unpooled.app.cli.perform_job import perform
 from unpooled.errors import InputError
 
 EXPIRES = 30.0
@@ -15,39 +17,40 @@ WAIT = 60.0
 
 
 def _waiting(text: str, *names: str) -> Any:
-    """An option about waiting, under its name or others."""
+    """Return an option about waiting, under its own name or others."""
     return typer.Option(*names, help=text, rich_help_panel="Waiting")
 
 
 def _of_study(text: str) -> Any:
-    """An option that says what sites are to approve."""
+    """Return an option of the study that the sites approve."""
     return typer.Option(help=text, rich_help_panel="The study that sites approve")
 
 
-Quorum = Annotated[float, _waiting("Share of the sites that must answer an exchange.")]
-Deadline = Annotated[float, _waiting("Seconds that a site has for an answer.")]
+Quorum = Annotated[float, _waiting("Share of the sites that must answer in each round trip.")]
+Deadline = Annotated[float, _waiting("Seconds that a site has to answer.")]
 Patience = Annotated[
     float, _waiting("Seconds to wait for a server or sites that are not connected.", "--wait")
 ]
-Title = Annotated[str, _of_study("What the study is called; default: made from the job.")]
-Purpose = Annotated[str, _of_study("What it is for, as sites read it and their policies name it.")]
-Contact = Annotated[str, _of_study("Who answers for it; default: this account and machine.")]
-Expires = Annotated[float, _of_study("Days after which sites answer nothing of it any more.")]
+Title = Annotated[str, _of_study("Title of the study (default: made from the job).")]
+Purpose = Annotated[str, _of_study("Purpose of the study, as the sites read it and their policies name it.")]
+Contact = Annotated[str, _of_study("Who is responsible for the study (default: this account and machine).")]
+Expires = Annotated[float, _of_study("Days after which the sites stop answering.")]
 Approval = Annotated[
-    float, _waiting("Seconds to wait for sites that have not approved the study; 0: until it expires.")
+    float,
+    _waiting("Seconds to wait for sites that have not approved the study (default 0: until it expires)."),
 ]
 Expected = Annotated[
     str,
     typer.Option(
-        help="What sites answer from: copy or trusted. Their policies decide; this suits the method to it.",
+        help="What the sites answer from: summary or raw. Their policies decide; this adapts the method.",
         rich_help_panel="Protection",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TheSites(o.ReadingOptions):
-    """Options that belong to a site, hidden here: each is refused by name."""
+class SiteOnlyOptions(o.ReadingOptions):
+    """Options that only a site may set; they are hidden here, and each is refused by name."""
 
     exclude: Annotated[str | None, typer.Option(hidden=True)] = None
     categorical: Annotated[str | None, typer.Option(hidden=True)] = None
@@ -62,25 +65,26 @@ class TheSites(o.ReadingOptions):
         for field in fields(self):
             if getattr(self, field.name) not in (field.default, []):
                 raise InputError(
-                    f"--{field.name}: how a file is read is its site's to say, with unpooled join or "
-                    f"unpooled site summarize; a run cannot"
+                    f"--{field.name}: only a site decides how its file is read, with unpooled site join, "
+                    "unpooled site start or unpooled site summarize"
                 )
 
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
-    """The words of a study about itself, with its dates and who answers for it."""
+    """Return the title, purpose, contact and dates of a study."""
     from unpooled.app.propose_study import account, now_and_later
 
     created, end = now_and_later(expires)
-    said = {"title": title.strip(), "purpose": purpose.strip(), "contact": contact.strip() or account()}
-    return {**said, "created": created, "expires": end}
+    texts = {"title": title.strip(), "purpose": purpose.strip(), "contact": contact.strip() or account()}
+    return {**texts, "created": created, "expires": end}
 
 
+@federation.command(cls=o.OnLinux)
 @o.takes_options
 def run(
-    federation: Annotated[Path, typer.Argument(help="The folder that `unpooled federation init` made.")],
+    folder: FederationArgument,
     options: o.JobOptions,
-    reading: TheSites,
+    reading: SiteOnlyOptions,
     out: o.Out = None,
     report: o.Report = None,
     as_json: o.AsJson = False,
@@ -99,7 +103,6 @@ def run(
 
     unpooled federation run heart/ -k 2..6 --report report.html --out run/
     """
-    from unpooled.app.cli.fit import perform
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.propose_study import proposed
     from unpooled.app.run_folder import RunFolder
@@ -110,43 +113,44 @@ def run(
     )
     from unpooled.federation.provisioning.member_keys import known_members
 
-    joined = FederationFolder.read(federation)
+    served = FederationFolder.read(folder)
     study = _study(title, purpose, contact, expires)
     remote = RemoteRunOptions(
-        str(joined.path),
+        str(served.path),
         new_run_name(),
-        joined.sites,
+        served.sites,
         quorum,
         deadline,
         wait,
         approval=wait_approval,
-        federations=known_members(joined)[1],
+        federations=known_members(served)[1],
         **study,
     )
     reading.refuse()
     job = options.job(protect, remote=remote)
-    proposed(job, remote)  # raises if its texts cannot be shown
+    proposed(job, remote)  # raises if its texts cannot be printed
     o.check_report(options.epsilon, report)
-    folder = RunFolder(out if out is not None else joined.results / remote.run)
+    results = RunFolder(out if out is not None else served.results / remote.run)
     check(
-        run_output(folder),
-        beside_run(report, folder),
-        inputs=[*federation_folder_files(joined.path), *o.policies(options.bounds)],
+        run_output(results),
+        beside_run(report, results),
+        inputs=[*federation_folder_files(served.path), *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, folder, report, new=True, as_json=as_json, threads=None)
+    perform(job, results, report, new=True, as_json=as_json, threads=None)
 
 
+@federation.command(cls=o.OnLinux)
 @o.takes_options
 def export_job(
-    job_folder: Annotated[Path, typer.Argument(help="The job folder to write, for NVFLARE's console.")],
+    job_folder: Annotated[Path, typer.Argument(help="Job folder to write, for NVFLARE's console.")],
     site: Annotated[list[str], typer.Option(help="Name of a site in your project; repeat for every site.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, for its results.")],
     options: o.JobOptions,
-    reading: TheSites,
+    reading: SiteOnlyOptions,
     overwrite: Overwrite = False,
     protect: Expected = "summary",
-    engine: Annotated[str, typer.Option(help="Engine that the job folder is for.")] = "nvflare",
+    engine: Annotated[str, typer.Option(help="Engine of the job folder.")] = "nvflare",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
     wait_approval: Approval = 0.0,
@@ -162,7 +166,7 @@ def export_job(
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder
     from unpooled.app.run_job import tasks
-    from unpooled.federation.engine import engine as find
+    from unpooled.federation.engine import engine as find_engine
     from unpooled.federation.provisioning.federation_folder import new_run_name
     from unpooled.federation.provisioning.names import check_name
 
@@ -175,8 +179,8 @@ def export_job(
     )
     job = options.job(protect, remote=remote)
     assert job.remote is not None
-    folder, found = RunFolder(out), find(engine)
-    files = tuple(job_folder / name for name in found.JOB_FILES)
+    folder, chosen = RunFolder(out), find_engine(engine)
+    files = tuple(job_folder / name for name in chosen.JOB_FILES)
     own = files[0].is_file() and all(p in files or p.is_dir() for p in job_folder.rglob("*"))
     check(
         FolderOutput(job_folder, "the folder of a job and nothing else", own, files),
@@ -186,7 +190,7 @@ def export_job(
     )
     task, terms = tasks(job, remote)
     with whole_folder(job_folder) as written:
-        found.write_job(written, task, terms)
+        chosen.write_job(written, task, terms)
     folder.begin(job)
     typer.echo(
         f"written: {job_folder}\nOnce the job is done, copy runs/{job.remote.run}/checkpoint from the "

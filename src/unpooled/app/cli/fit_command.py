@@ -1,0 +1,78 @@
+"""``unpooled fit`` and ``unpooled resume``: cluster files, and continue a run that was stopped."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.app.cli import option_types as t
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
+from unpooled.app.cli.perform_job import perform
+
+
+@o.takes_options
+def fit(
+    files: Annotated[
+        list[str],
+        typer.Argument(help=f"{t.FILES}, or postgresql://...; each is a site."),
+    ],
+    options: o.JobOptions,
+    reading: o.ReadingOptions,
+    grouping: o.SummaryOptions,
+    out: o.Out = None,
+    report: o.Report = None,
+    as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
+    protect: o.Protect = "none",
+    threads: o.Threads = None,
+    timings: o.Timings = False,
+    site_column: o.SiteColumn = None,
+    dask: o.Dask = None,
+) -> None:
+    """Cluster files as if they were pooled; every file is a site that keeps its rows.
+
+    unpooled fit hospital-*.csv -k 3 --report report.html --out run/
+    """
+    from unpooled.app.job import expand
+    from unpooled.app.run_folder import RunFolder
+
+    job = options.job(
+        protect,
+        dask=dask or "",
+        files=expand(files),
+        reading=reading.reading(site_column),
+        summary=grouping.settings() if grouping.is_set or protect == "summary" else None,
+    )
+    o.check_report(options.epsilon, report)
+    folder = RunFolder(out) if out is not None else None
+    check(
+        run_output(folder) if folder is not None else None,
+        beside_run(report, folder),
+        inputs=[*job.inputs, *o.policies(options.bounds)],
+        overwrite=overwrite,
+    )
+    perform(job, folder, report, new=True, as_json=as_json, threads=threads, timings=timings)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    report: o.Report = None,
+    as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
+    threads: Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")] = None,
+) -> None:
+    """Continue a run that was stopped; the result is the same as without the stop."""
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.app.run_job import federation_files
+
+    kept = RunFolder(folder)
+    job = kept.load_job()
+    check(
+        beside_run(report, kept),
+        inputs=[*job.inputs, *kept.files, *federation_files(job)],
+        overwrite=overwrite,
+    )
+    kept.check_unchanged(job)
+    kept.tidy()
+    perform(job, kept, report, new=False, as_json=as_json, threads=threads)

@@ -1,0 +1,170 @@
+"""Print the result of a job: the headline, the clusters, the choice of k, and notes."""
+
+from typing import TYPE_CHECKING, cast
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:  # not imported at run time, so that --help is fast
+    from unpooled.app.private_result import PrivateResult
+    from unpooled.app.result import ClusterResult, JobResult
+
+
+def print_result(result: "JobResult", console: Console) -> None:
+    """Print the result of a job."""
+    from unpooled.app.result import ClusterResult
+
+    if isinstance(result, ClusterResult):
+        _show_clusters(result, console)
+    else:
+        _show_private(cast("PrivateResult", result), console)
+
+
+def _show_clusters(result: "ClusterResult", console: Console) -> None:
+    first, second = result.headline()
+    console.print(f"[bold]{escape(first)}[/bold] {escape(f'{second} {result.certified}'.strip())}\n")
+    console.print(_clusters(result))
+    if len(result.choice.scores) > 1:
+        console.print()
+        console.print(_scores(result))
+        console.print(_deciding(result))
+    console.print()
+    for line in notes(result):
+        console.print(escape(line))
+
+
+def _show_private(result: "PrivateResult", console: Console) -> None:
+    console.print(f"[bold]{escape(result.headline())}[/bold]\n")
+    table = Table(title="Clusters: rows and centres")
+    for name in ("cluster", "rows", *result.method.columns):
+        table.add_column(escape(name), justify="right")
+    for row in result.rows():
+        table.add_row(*row)
+    console.print(table)
+    for line in result.notes():
+        console.print(escape(line))
+
+
+def _clusters(result: "ClusterResult") -> Table:
+    from unpooled.html.html import natural
+
+    table = Table(title="Clusters")
+    table.add_column("cluster")
+    d = result.description
+    order = sorted(range(len(d.sites)), key=lambda i: natural(d.sites[i]))
+    listed = order if len(order) <= 6 and not result.job.aggregate_only else []
+    for name in (*(d.sites[i] for i in listed), result.unit):
+        table.add_column(escape(name), justify="right")
+    table.add_column("what sets it apart", overflow="fold")
+    for j in range(result.k):
+        by_site = [_count(result.size_at(i, j)) for i in listed]
+        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(result.distinctive_traits(j)))
+    return table
+
+
+def _count(rows: float) -> str:
+    """Return the text of a number of rows; nan is one that was suppressed.
+
+    >>> _count(12.0), _count(0.0), _count(float("nan"))
+    ('12', '-', 'suppressed')
+    """
+    return "suppressed" if rows != rows else f"{rows:.0f}" if rows else "-"
+
+
+def _scores(result: "ClusterResult") -> Table:
+    table = Table(title="Choice of k (* what a criterion would take)")
+    heads = ["k", "inertia per row", "gain", "border", "stability"]
+    heads += ["silhouette", "calinski harabasz", "davies bouldin"]
+    for head in heads:
+        table.add_column(head, justify="right")
+    votes, c = result.choice.votes, result.choice
+    for i, s in enumerate(c.scores):
+        cells = [str(s.k), f"{s.per_row:.4g}", f"{c.gains[i]:.2f}", f"{s.border:.2f}", f"{s.stability:.2f}"]
+        cells += [f"{s.silhouette:.3f}", f"{s.calinski_harabasz:.1f}", f"{s.davies_bouldin:.3f}"]
+        cells = ["-" if cell == "nan" else cell for cell in cells]
+        for name, k in votes.items():
+            if k == s.k:
+                cells[heads.index(name.replace("-", " "))] += " *"
+        table.add_row(*cells, style="bold" if i == c.best else "")
+    return table
+
+
+def _deciding(result: "ClusterResult") -> str:
+    """Return a sentence on the figures that decide about k."""
+    gain = "gain (how much better than one group k clusters describe the rows)"
+    if not any(value == value for value in result.choice.gains[1:]):  # with very many columns there is none
+        gain = "silhouette"
+    return (
+        f"Deciding figures: {gain}, border (rows between clusters: 0 none, 1 as many as where they are "
+        "densest), stability (agreement of restarts: 1 full)."
+    )
+
+
+def notes(result: "ClusterResult") -> list[str]:
+    """Return notes on a result, one line each; rows left out of files were reported when they were read."""
+    from unpooled.data.table import called
+
+    a = result.agreement
+    lines = [f"warning: {text}" for text in result.warnings]
+    lines += [f"{called(name)} is left out: {why}" for name, why in a.left_out]
+    lines += [
+        f"rare categories of {name} are merged: {', '.join(categories)}" for name, categories in a.merged
+    ]
+    if a.preparation.drop:
+        lost = float(a.rows.sum()) - a.used
+        lines.append(f"{lost:.0f} of {a.rows.sum():.0f} rows lack a value and are left out" if lost else "")
+    elif result.missing_cells:
+        cells = float(a.rows.sum()) * len(a.preparation.columns)
+        how = "filled: by the mean over all sites, or the most frequent category"
+        if result.keeps_missing:
+            how = "kept: rows are compared by the values that they have (--missing fill fills them)"
+        lines.append(
+            f"{result.missing_cells} missing values ({100 * result.missing_cells / cells:.1f}%) are {how}"
+        )
+    lost = round(float(a.rows.sum()) - a.used) if result.keeps_missing else 0
+    lines.append(f"{lost} rows have no value in any column and are left out" if lost else "")
+    if result.suppressed > 0:
+        where = "over all sites" if result.job.secure else "at their site, or protect a group that is"
+        lines.append(f"{result.suppressed} rows are in suppressed groups: they are too small {where}")
+    if a.from_summaries:
+        dates = sorted({made for mode, made in a.protection if mode == "summary"})
+        lines.append(
+            f"sites answer from summary tables of {', '.join(dates)}: a row is a group of people. Inertia is "
+            f"{result.inertia:.6g} for the tables, about {result.inertia_of_rows:.6g} for the rows"
+        )
+    raw = [site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "raw"]
+    if raw:
+        lines.append(
+            f"warning: {', '.join(raw)}: raw, the answers come from raw rows. Someone who reads all messages "
+            "can reconstruct rows from the sums"
+        )
+    silent: dict[str, list[str]] = {}
+    for record in result.run.records:
+        for site, why in record.silent.items():
+            silent.setdefault(site, []).append(why)
+    lines += [
+        f"warning: {site} is missing from {len(reasons)} of {len(result.run.records)} rounds: {reasons[-1]}"
+        for site, reasons in silent.items()
+    ]
+    sends = "would send" if result.job.remote is None else "sent"
+    most = max(result.run.sent().values(), key=lambda pair: pair[1])
+    lines.append(
+        f"{result.run.rounds} rounds, {result.run.exchanges} round trips; a site {sends} at most "
+        f"{most[0]:,} numbers, {_bytes(most[1])}"
+    )
+    return [line for line in lines if line]
+
+
+def _bytes(n: int) -> str:
+    """Return a number of bytes with its unit.
+
+    >>> _bytes(900), _bytes(120_000)
+    ('900 bytes', '120 kB')
+    """
+    size = float(n)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"

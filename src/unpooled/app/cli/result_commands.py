@@ -1,0 +1,235 @@
+"""Commands on a finished run: ``predict``, ``export``, ``certify`` and ``release``."""
+
+import json
+from decimal import ROUND_FLOOR, Context
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, whole_folder
+from unpooled.errors import InputError
+
+Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
+
+# endings that promise another kind of file than CSV
+_TABLES = (".xlsx", ".xls", ".ods", ".parquet", ".pq", ".npy", ".npz", ".sqlite", ".sqlite3", ".duckdb")
+_OTHER_KINDS = (*_TABLES, ".db", ".json", ".html", ".tsv", ".gz", ".zst", ".zip")
+_HTML = "html"  # the report; every other format of export is a model
+
+
+def predict(
+    folder: Run,
+    file: Annotated[Path, typer.Argument(help="New rows, with the columns of the model.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="CSV file to write, with the cluster of every row.")
+    ],
+    overwrite: Overwrite = False,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column to join by; written as it is in the file.")
+    ] = None,
+    keep: Annotated[str | None, typer.Option(help="More columns to write: age,sex")] = None,
+    na: Annotated[
+        list[str] | None, typer.Option(help="A text that means missing (default: as in the run).")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Delimiter of CSV files (default: detect).")] = None,
+    decimal: Annotated[
+        str | None, typer.Option(help="Decimal mark in CSV files, . or , (default: detect).")
+    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Encoding of CSV files (default: detect).")] = None,
+) -> None:
+    """Find the cluster of each row of a new file."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.data.readers import read_cells, read_table
+    from unpooled.storage.atomic_files import write_atomically
+    from unpooled.storage.spreadsheet import csv_text
+
+    kept = RunFolder(folder)
+    check(out, inputs=[file, *kept.inputs(out)], overwrite=overwrite)
+    if out.suffix.lower() in _OTHER_KINDS:
+        raise InputError(
+            f"{out}: clusters are written as CSV, and {out.suffix} is another kind of file. Use .csv."
+        )
+    model, job = kept.load_model(), kept.load_job()
+    options = o.ReadingOptions(delimiter=delimiter, decimal=decimal, encoding=encoding).reading()
+    reading = replace(
+        model.reading(job.reading),
+        na=tuple(na) if na else job.reading.na,
+        delimiter=options.delimiter or job.reading.delimiter,
+        decimal=options.decimal or job.reading.decimal,
+        encoding=options.encoding or job.reading.encoding,
+    )
+    copied = tuple(dict.fromkeys([*([id_column] if id_column else []), *o.names(keep)]))
+    twice = [name for name in copied if name in ("row", "cluster", "distance")]
+    if twice:
+        raise InputError(f"{out} has a column {twice[0]} of its own. Rename that column of {file}.")
+    table = read_table(file, reading)
+    try:
+        clusters, distances = model.predict(table, lacking=job.preparation_options.columns == "any")
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    cells = read_cells(file, copied, reading)
+    rows: list[list[object]] = [[*copied, "row", "cluster", "distance"]]
+    for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
+        rows.append([*(cells[name][i] for name in copied), i + 1, *((c, f"{x:.9g}") if c else ("", ""))])
+    write_atomically(out, csv_text(rows).encode(), shared=True)
+    counts = np.bincount(clusters, minlength=len(model.centers) + 1)
+    sizes = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
+    lost = f"; {counts[0]} have a missing value and no cluster" if counts[0] else ""
+    typer.echo(f"{len(table)} rows: {sizes}{lost}; written: {out}")
+
+
+def export(
+    folder: Run,
+    to: Annotated[
+        str, typer.Option(help="Format: sklearn (a Python module), onnx, json, or html (the report).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="File to write (default: in the folder of the run).")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the model for other programs, or the report of a finished run.
+
+    unpooled reads a model back and checks that it gives the same clusters.
+
+    unpooled export run --to onnx
+    """
+    from unpooled.app.export import FORMATS
+    from unpooled.app.export import export as write
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.storage.atomic_files import write_atomically
+
+    kept = RunFolder(folder)
+    if to == _HTML:
+        path = out or kept.report
+        inputs = [file for file in kept.inputs(path) if file != kept.report]  # raises if there is no run
+        check(path, inputs=inputs, overwrite=overwrite)
+        write_atomically(path, kept.load_result().report().encode(), shared=True)
+        typer.echo(f"written: {path}")
+        return
+    if to not in FORMATS:
+        raise InputError(f"--to must be one of {', '.join((*FORMATS, _HTML))}, got {to!r}")
+    path = out or folder / FORMATS[to]
+    check(path, inputs=kept.inputs(path), overwrite=overwrite)  # raises if the folder holds no run
+    checked = write(kept.load_model(), to, path)
+    typer.echo(f"written: {path} (read back: the same clusters for {checked} rows)")
+
+
+def certify(
+    folder: Run,
+    effort: Annotated[
+        str,
+        typer.Option(help="Effort: quick, normal or thorough. More effort gives a tighter bound."),
+    ] = "normal",
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for the search that follows if there are few rows. With a limit, the bound may "
+            "differ between runs."
+        ),
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Stop once the gap is below this share.")] = 1e-4,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
+) -> None:
+    """Prove how much better another clustering could be, at most.
+
+    unpooled reads the files again and suppresses nothing: the certificate is about all their rows, or about
+    the summary tables if the run used them.
+    """
+    from unpooled.app.certify_result import certificate_of, words
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.app.run_job import progress
+
+    kept = RunFolder(folder)
+    result = kept.load_result()
+    kept.check_unchanged(result.job)
+    with progress(quiet=as_json) as observer:
+        proof = certificate_of(
+            result, effort, tolerance=tolerance, time_limit=time_limit, report=observer.activity
+        )
+    n, k = result.agreement.used, result.k
+    if as_json:
+        names = "inertia input_inertia lower_bound gap input_gap condition proved boxes seconds sites missing"
+        certificate = {name: getattr(proof, name) for name in names.split()}
+        typer.echo(json.dumps({**certificate, "sentence": words(proof, result), "k": k, "rows": n}))
+        return
+    where = "in the summary tables of" if result.job.protect == "summary" else "at"
+    typer.echo(
+        f"k = {k}, {n:,.0f} rows {where} {len(proof.sites)} sites: inertia {proof.input_inertia:.6g} in "
+        "prepared columns."
+    )
+    typer.echo(words(proof, result))
+    typer.echo(f"Proved: no {k} centres go below {_below(proof.lower_bound)} ({proof.condition}).")
+    if proof.input_gap <= tolerance:
+        typer.echo(f"This clustering is within {100 * tolerance:g}% of the best possible.")
+    elif proof.inertia < proof.input_inertia:
+        typer.echo(f"The search found better centres, of inertia {proof.inertia:.6g}.")
+    elif effort != "thorough":
+        typer.echo("A tighter bound may be found with --effort thorough.")
+
+
+def _below(value: float) -> str:
+    """Return the number with six digits, rounded down.
+
+    >>> _below(3.5799996), _below(0.0)
+    ('3.57999', '0')
+    """
+    return f"{float(Context(6, ROUND_FLOOR).create_decimal(value)):.6g}"
+
+
+def release(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    preset: Annotated[
+        str, typer.Option(help="Published rule to follow; unpooled site init --list-presets lists them.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder to write.")],
+    consumption: Annotated[
+        str | None, typer.Option(help="Consumption columns, for a rule on dominance: kwh,gas")
+    ] = None,
+    uncertain: Annotated[
+        str | None,
+        typer.Option(help="Columns of which a count of none or all of a cluster is suppressed."),
+    ] = None,
+    register: Annotated[
+        Path | None,
+        typer.Option(
+            help="Register of earlier releases (default: releases.jsonl beside the folder of the run)."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write tables and figures of a run that follow a published rule, for an output checker.
+
+    unpooled release run --preset opensafely --out release
+    """
+    from unpooled.app.release import release as make_release
+    from unpooled.app.release.release_folder import CONTROLS, REGISTER
+    from unpooled.app.release.release_register import add
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.privacy.presets import preset as find_preset
+    from unpooled.storage.atomic_files import write_atomically
+
+    rule, kept = find_preset(preset), RunFolder(run)
+    kept.load_job()  # raises if the folder holds no run
+    beside = register or run.resolve().parent / REGISTER
+    target = FolderOutput(out, "the folder of a release", own=(out / CONTROLS).exists())
+    check(target, inputs=[run, *kept.files, beside], overwrite=overwrite)
+    if not beside.parent.is_dir():
+        raise InputError(f"{beside}: there is no folder {beside.parent}")
+    files, entries, warnings = make_release(
+        run, rule, out.resolve().name, o.names(consumption), beside, o.names(uncertain)
+    )
+    with whole_folder(out) as building:
+        for name, text in files.items():
+            write_atomically(building / name, text.encode(), shared=True)
+        add(beside, entries)
+    for line in warnings:
+        typer.echo(f"warning: {line}")
+    typer.echo(f"written: {out}: {', '.join(files)}")
+    typer.echo(f"recorded in {beside}, which holds true numbers: keep it inside")

@@ -1,0 +1,329 @@
+"""``unpooled site review``, ``site approve`` and ``site decline``: the decisions of a site's officer."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
+from unpooled.app.cli.serve_page import Port, serve_page
+from unpooled.app.cli.site_commands import SiteFolderArgument, check_folder, site
+from unpooled.errors import InputError
+from unpooled.html.html import counted
+
+if TYPE_CHECKING:
+    from unpooled.site.study_store import ReceivedStudy, StudyFolder
+    from unpooled.site.table_store import SummaryFolder
+
+Study = Annotated[
+    str,
+    typer.Argument(
+        help="A study: its number in unpooled site status, or the first 6 or more digits of its digest."
+    ),
+]
+By = Annotated[str, typer.Option(help="Who decides (default: the account's name).")]
+_LISTED = 10  # studies that an error lists
+
+
+# ---------------------------------------------------------------- review
+
+
+@site.command(cls=o.OnLinux)
+def review(
+    folder: SiteFolderArgument,
+    study: Study = "",
+    html: Annotated[Path | None, typer.Option(help="Write a page of the summary table to this file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the summary table to this CSV file, one row per group.")
+    ] = None,
+    current: Annotated[
+        bool,
+        typer.Option("--current", help="The summary table in use, even if an update of it is pending."),
+    ] = False,
+    text: Annotated[
+        bool,
+        typer.Option("--text", help="Print the facts on the summary table and the pending studies."),
+    ] = False,
+    port: Port = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Review the summary table and the studies of a site on a page that only this machine opens.
+
+    The command prints a link that opens the page once. With a STUDY, --text, --html or --csv it prints or
+    writes instead.
+
+    unpooled site review hospital-a
+    """
+    from unpooled.app.pages.review_state import is_site
+    from unpooled.site.table_store import SummaryFolder
+
+    check_at_site(folder)
+    if not is_site(folder):
+        raise InputError(
+            f"{folder}: not the folder of a site; unpooled site summarize or unpooled site join makes one"
+        )
+    _check_options(study, html, csv, text, current, port, overwrite)
+    place = SummaryFolder(folder)
+    if study:
+        _print_study(_studies(folder).find(study))
+    elif html is not None:
+        check(html, inputs=inputs_of_table(folder, html), overwrite=overwrite)
+        write_page(place, html, update=place.pending and not current)
+        _print_table(place, update=place.pending and not current)
+        typer.echo(f"written: {html}")
+    elif csv is not None:
+        _write_csv(place, csv, update=place.pending and not current, overwrite=overwrite)
+    elif text:
+        _print_everything(place, _studies(folder), current)
+    else:
+        from unpooled.app.pages import review_page
+        from unpooled.app.pages.review_state import SiteState
+
+        serve_page(folder, SiteState(folder), review_page, port, ", or --text, or --html FILE")
+
+
+def check_at_site(folder: Path) -> None:
+    """Raise InputError if the folder does not exist, or is that of a federation."""
+    check_folder(folder)
+    if (folder / "federation.json").exists():
+        raise InputError(
+            f"{folder} is the folder of a federation; unpooled federation watch {folder} opens its monitor"
+        )
+
+
+def _check_options(
+    study: str, html: Path | None, csv: Path | None, text: bool, current: bool, port: int, overwrite: bool
+) -> None:
+    chosen = [("a STUDY", study), ("--html", html), ("--csv", csv), ("--text", text)]
+    options = [option for option, value in chosen if value]
+    if len(options) > 1:
+        raise InputError(f"{' and '.join(options)} exclude each other")
+    if current and not (html or csv or text):
+        raise InputError("--current needs --html, --csv or --text")
+    if port and options:
+        raise InputError(f"--port is for the page, and {options[0]} serves none")
+    if overwrite and not (html or csv):
+        raise InputError("--overwrite needs --html or --csv")
+
+
+def write_page(place: "SummaryFolder", html: Path | None = None, *, update: bool = False) -> Path:
+    """Write the page of the summary table, or of its pending update, by default beside the table."""
+    from unpooled.app.pages.table_page import page
+    from unpooled.site.table_notes import rare_categories_in
+    from unpooled.site.table_store import PAGE
+    from unpooled.storage.atomic_files import write_atomically
+
+    path = place.renewal if update else place.path
+    target = html or path / PAGE
+    approved, digest = ("", place.renewal_digest) if update else (place.approved, place.digest)
+    table, settings = place.read(renewed=update), place.settings()
+    text = page(table, settings, approved, digest, renewal=update, rare=rare_categories_in(path))
+    write_atomically(target, text.encode())
+    return target
+
+
+def _write_csv(place: "SummaryFolder", out: Path, *, update: bool, overwrite: bool) -> None:
+    from unpooled.data.summary_table import to_csv
+    from unpooled.storage.atomic_files import write_atomically
+
+    table = place.read(renewed=update)
+    check(out, inputs=inputs_of_table(place.folder, out), overwrite=overwrite)
+    write_atomically(out, to_csv(table).encode())
+    typer.echo(f"written: {out}")
+
+
+def _print_table(place: "SummaryFolder", *, update: bool) -> None:
+    from unpooled.app.pages.table_page import facts, not_promised
+    from unpooled.site.table_notes import rare_categories_in
+
+    table = place.read(renewed=update)
+    rare = rare_categories_in(place.renewal if update else place.path)
+    for line in (*facts(table, place.settings(), rare), *not_promised(table)):
+        typer.echo(f"- {line}")
+    if update:
+        typer.echo("not approved yet: the site answers from the old table")
+    else:
+        typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")
+
+
+def _print_everything(place: "SummaryFolder", studies: "StudyFolder", current: bool) -> None:
+    received = studies.pending() or studies.every()
+    if place.exists:
+        _print_table(place, update=place.pending and not current)
+    if not place.exists and not received:
+        typer.echo("there is no summary table and no study yet")
+    for study in received:
+        _print_study(study)
+
+
+def _print_study(received: "ReceivedStudy") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from unpooled.site.study import allowed_questions, sentences
+
+    console = Console(highlight=False)
+    facts = Table.grid(padding=(0, 2))
+    for name, value in sentences(received.study):
+        facts.add_row(name, escape(value))
+    facts.add_row("digest", received.study.digest)
+    facts.add_row("state", received.display_state)
+    for decision in received.decisions:
+        line = f"{decision.decision} by {decision.by} at {decision.at} {decision.reason}"
+        facts.add_row("", escape(line.rstrip()))
+    console.print(facts)
+    head = ("it may ask for", "question", "centres at once, at most", "work at the site, at most")
+    table = Table(*head, title="All that it may ask")
+    for meaning, name, most, work in allowed_questions(received.study):
+        table.add_row(escape(meaning), name, most, escape(work))
+    console.print(table)
+
+
+def studies_lines(studies: "StudyFolder") -> list[str]:
+    """Return a numbered line for each study that came to a site, with its state."""
+    every = studies.every()
+    return [
+        f"{number}. {one.display_state}: {one.study.title} ({one.study.purpose}); received {one.received}, "
+        f"digest {one.study.digest[:16]}"
+        for number, one in enumerate(every, start=1)
+    ] or ["no study has come yet"]
+
+
+# ---------------------------------------------------------------- decisions
+
+
+@site.command(cls=o.OnLinux)
+def approve(
+    folder: SiteFolderArgument,
+    study: Study = "",
+    table: Annotated[
+        bool,
+        typer.Option(
+            "--table", help="Approve the summary table or its pending update; without STUDY, only that."
+        ),
+    ] = False,
+    by: By = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for a study to come.", min=0)] = 0.0,
+) -> None:
+    """Approve what is pending: the summary table and the study, or one of them.
+
+    From then on the site answers from the table, and answers the run of the study until the study expires.
+
+    unpooled site approve hospital-a
+    """
+    from unpooled.site.study_store import APPROVED
+    from unpooled.site.table_store import SummaryFolder
+
+    check_at_site(folder)
+    place, studies = SummaryFolder(folder), _studies(folder)
+    if table and not study:
+        if wait:
+            raise InputError("--wait waits for a study, and --table approves none. Leave one of them out.")
+        chosen, with_table = None, True
+    else:
+        _wait_for_study(studies, wait)
+        chosen = studies.find(study) if study else _only(studies.pending(), folder)
+        with_table = (table or not study) and _is_pending(place)
+        if chosen is None and not with_table:
+            other = "the summary table is approved" if place.exists else "there is no summary table"
+            raise InputError(f"{folder}: there is no study to approve, and {other}")
+    digest = ""
+    if with_table:
+        digest = place.renewal_digest if place.pending else place.digest
+        if not yes:
+            _ask_about_table(place, digest)
+    if chosen is not None and not yes:
+        _print_study(chosen)
+        typer.confirm("Approve the study?", abort=True)
+    if with_table:
+        typer.echo(f"approved: {place.path}, digest {approve_table(place, by, digest)[:16]}")
+    if chosen is not None:
+        studies.decide(chosen.study.digest, APPROVED, by)
+        typer.echo(f"approved: {chosen.study.title}, digest {chosen.study.digest[:16]}")
+        if place.exists and not place.approved:
+            typer.echo(
+                f"the summary table is not approved yet: unpooled site approve {folder} --table", err=True
+            )
+
+
+def approve_table(place: "SummaryFolder", by: str, digest: str) -> str:
+    """Approve the table with this digest and, if it has a page, write the page again; returns the digest."""
+    from unpooled.site.table_store import PAGE
+
+    approved = place.approve(by, digest=digest)
+    if (place.path / PAGE).exists():
+        write_page(place)
+    return approved
+
+
+def _is_pending(place: "SummaryFolder") -> bool:
+    return place.exists and (place.pending or not place.approved)
+
+
+def _ask_about_table(place: "SummaryFolder", digest: str) -> None:
+    table = place.read(renewed=place.pending)
+    typer.echo(
+        f"{'update of ' if place.pending else ''}{place.path}: {counted(table.people.sum(), 'person')} in "
+        f"{counted(len(table), 'group')} of at least {table.min_group_size}; made on {table.made}; "
+        f"digest {digest}"
+    )
+    typer.echo(f"columns: {', '.join(table.names)}; unpooled site review {place.folder} --text prints more")
+    typer.confirm("Approve the summary table?", abort=True)
+
+
+def _wait_for_study(studies: "StudyFolder", seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not studies.pending():
+        time.sleep(0.2)
+
+
+@site.command(cls=o.OnLinux)
+def decline(
+    folder: SiteFolderArgument,
+    study: Study = "",
+    reason: Annotated[str, typer.Option(help="Why; the coordinator reads it too.")] = "",
+    by: By = "",
+) -> None:
+    """Decline a pending study, or withdraw the approval of one.
+
+    The site answers no more queries of the study, even in the middle of a run. The coordinator gets the
+    reason.
+
+    unpooled site decline hospital-a 2 --reason "no agreement with you"
+    """
+    from unpooled.site.study_store import APPROVED, DECLINED, WITHDRAWN, checked_reason
+
+    check_at_site(folder)
+    studies = _studies(folder)
+    if study:
+        chosen = studies.find(study)
+    else:
+        valid = [one for one in studies.every() if one.state == APPROVED and not one.study.expired]
+        found = _only(studies.pending() or valid, folder)
+        if found is None:
+            raise InputError(f"{folder}: there is no study to decline or withdraw")
+        chosen = found
+    withdrawn = chosen.state == APPROVED and not chosen.study.expired
+    decision = WITHDRAWN if withdrawn else DECLINED
+    studies.decide(chosen.study.digest, decision, by, checked_reason(reason))
+    typer.echo(f"{decision}: {chosen.study.title}, digest {chosen.study.digest[:16]}")
+
+
+def _studies(folder: Path) -> "StudyFolder":
+    from unpooled.site.study_store import StudyFolder
+
+    return StudyFolder(folder)
+
+
+def _only(received: "list[ReceivedStudy]", folder: Path) -> "ReceivedStudy | None":
+    """Return the only study, None if there is none; InputError that numbers them if there are several."""
+    if len(received) < 2:
+        return received[0] if received else None
+    numbers = {one.study.digest: number for number, one in enumerate(_studies(folder).every(), start=1)}
+    named = "; ".join(f"{numbers[one.study.digest]}. {one.study.title}" for one in received[:_LISTED])
+    more = f" and {len(received) - _LISTED} more" if len(received) > _LISTED else ""
+    raise InputError(f"{folder}: {len(received)} studies are possible. Name one by its number: {named}{more}")

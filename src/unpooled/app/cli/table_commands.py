@@ -1,0 +1,470 @@
+"""``unpooled site summarize``, ``site erase`` and ``site prune``: the summary table of a site."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
+from unpooled.errors import InputError, PolicyError
+from unpooled.html.html import counted
+
+if TYPE_CHECKING:
+    from unpooled.data.readers import Reading
+    from unpooled.data.repeated_ids import RepeatedId
+    from unpooled.data.summary_table import SummaryTable
+    from unpooled.data.table import Table
+    from unpooled.privacy.microaggregation import SummarySettings
+    from unpooled.privacy.microaggregation.renew import Renewal
+    from unpooled.site.policy import Policy
+    from unpooled.site.table_store import SummaryFolder
+
+ROWS = "The site's rows: CSV, Parquet, .xlsx, .npy, a SQLite or DuckDB file, or postgresql://user@host/db"
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", help="The site's policy (default: policy.toml in its folder, if it is there)."),
+]
+StudyColumns = Annotated[
+    str | None,
+    typer.Option(help="Columns that studies are about; the grouping weighs the others a third: age,bmi"),
+]
+Only = Annotated[str | None, typer.Option(help="The only columns to read: age,bmi,sex")]
+_UPDATE = "Updates"
+
+
+@site.command(cls=o.OnLinux)
+@o.takes_options
+def summarize(
+    folder: SiteFolderArgument,
+    data: Annotated[str, typer.Option(help=ROWS)],
+    reading: o.ReadingOptions,
+    grouping: o.SummaryOptions,
+    policy: PolicyFile = None,
+    columns: StudyColumns = None,
+    only: Only = None,
+    second_table: Annotated[
+        str,
+        typer.Option(
+            help="Make a second table although there is one. Without the right text, the error names it."
+        ),
+    ] = "",
+    keep_changed: Annotated[
+        bool,
+        typer.Option(
+            help="Withdraw no group because values changed; the old values stay disclosed.",
+            rich_help_panel=_UPDATE,
+        ),
+    ] = False,
+    extra_spread: Annotated[
+        float | None,
+        typer.Option(
+            help="How much wider new groups may be than the first ones: from 0 (not at all) to 1 (any "
+            "width). More spread leaves fewer people pending and loses more detail.",
+            rich_help_panel=_UPDATE,
+        ),
+    ] = None,
+    people_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the state of each person, by id, to this CSV file.", rich_help_panel=_UPDATE
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make the summary table of a site (microaggregation), or update it from a changed file.
+
+    It needs no federation, and nothing leaves this machine. The site answers from a new or updated table only
+    after unpooled site approve. An update reads the file as the first time, unless options change that.
+
+    unpooled site summarize north --data patients.csv --person patient_id --columns age,bmi
+    """
+    from unpooled.site.table_store import SummaryFolder
+
+    place = SummaryFolder(folder)
+    if second_table or not place.exists:
+        if keep_changed or extra_spread is not None or people_out is not None:
+            raise InputError(
+                f"{folder}: --keep-changed, --extra-spread and --people-out are for updates, and there is no "
+                "summary table to update"
+            )
+        rules = find_policy(folder, policy)
+        make(folder, data, rules, read_by(reading, only), settings_of(rules, grouping, columns), second_table)
+        typer.echo(
+            f"unpooled site review {folder} opens it; unpooled site approve {folder} lets the site answer "
+            "from it."
+        )
+        return
+    if policy is not None or grouping.is_set or columns or only:
+        settings = settings_of(find_policy(folder, policy), grouping, columns)
+        _check_unchanged(place, settings, o.names(only))
+    _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite)
+
+
+def find_policy(folder: Path, given: Path | None) -> "Policy":
+    """Return the rules that are given, or those in the site's folder, or the default ones."""
+    from unpooled.site.policy import Policy, load
+
+    file = given or folder / POLICY
+    return load(file) if given is not None or file.exists() else Policy()
+
+
+def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
+    """Return how to read the file: all columns, or only some."""
+    from dataclasses import replace
+
+    return replace(reading.reading(), columns=o.names(only) if only else None)
+
+
+def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None) -> "SummarySettings":
+    """Return how to make the summary table: as the policy sets it, and where it sets nothing, the options."""
+    from unpooled.privacy.microaggregation import SummarySettings
+    from unpooled.site.policy import check_declared
+
+    if rules.protect.mode != "summary":
+        raise PolicyError(
+            f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no summary table'
+        )
+    fixed, given = rules.protect.settings(), grouping.settings(o.names(columns))
+    for name in ("person", "sensitive", "log", "consumption"):
+        value, option = getattr(fixed, name), getattr(given, name)
+        if value and option and value != option:
+            raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
+    consumption = given.consumption or fixed.consumption
+    check_declared(rules, consumption)
+    return SummarySettings(
+        max(given.min_group_size, fixed.min_group_size),
+        given.person or fixed.person,
+        given.columns or fixed.columns,
+        given.sensitive or fixed.sensitive,
+        given.log or fixed.log,
+        consumption,
+        fixed.max_share,
+    )
+
+
+# ---------------------------------------------------------------- the first table
+
+
+def make(
+    folder: Path,
+    data: str,
+    rules: "Policy",
+    reading: "Reading",
+    settings: "SummarySettings",
+    second_table: str = "",
+) -> None:
+    """Read a file and write its summary table into the site's folder, with a line of progress."""
+    from dataclasses import asdict, replace
+
+    from unpooled.app.run_job import progress
+    from unpooled.data.readers import read_table
+    from unpooled.privacy.microaggregation.rare_categories import merged_categories
+    from unpooled.site.table_notes import record_rare_categories
+    from unpooled.site.table_store import SummaryFolder
+    from unpooled.storage.portable_paths import portable
+
+    place = SummaryFolder(folder)
+    place.check_may_make(second_table)
+    query = None if reading.query is None else portable(reading.query, folder, folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: not a folder")
+    if settings.person:
+        if settings.person in reading.exclude:
+            raise InputError(
+                f"--exclude leaves out {settings.person}, and --person must be read to tell people apart"
+            )
+        reading = replace(reading, categorical=(*reading.categorical, settings.person))
+        if reading.columns is not None:
+            reading = replace(reading, columns=(*reading.columns, settings.person))
+    with progress(quiet=False) as line:
+        line.activity(f"reading {data}")
+        blank: list[int] = []
+        table = read_table(data, reading, on_blank_rows=blank.append, whole=True)
+        unsure = [] if settings.person else _repeated(data, table, reading)
+        made = place.make(
+            table,
+            settings,
+            second_table=second_table,
+            progress=lambda step, share: line.activity(f"{step}: {share:.0%}"),
+            reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
+        )
+        merged = merged_categories(table, settings, made)
+        record_rare_categories(place.path, merged)
+    typer.echo(
+        f"written: {place.path}: {counted(made.people.sum(), 'person')} in {counted(len(made), 'group')} of "
+        f"at least {made.min_group_size}; digest {place.digest[:16]}"
+    )
+    _print_blank(blank, data)
+    for one in unsure:
+        typer.echo(
+            f"column {one}: every row counts as a person here. If the column identifies people, do not "
+            f"approve this table: make one with --person {one.column}",
+            err=True,
+        )
+    if not settings.person:
+        typer.echo("without --person nobody can be recognised later: the table cannot be updated")
+    if merged:
+        rare = ", ".join(f"{name} ({counted(people, 'person')})" for name, people in merged.items())
+        typer.echo(f"rare categories are counted as the most frequent one: {rare}")
+    for sentence in _without_cells(made):
+        typer.echo(sentence)
+
+
+def _print_blank(blank: list[int], data: str) -> None:
+    for rows in blank:
+        typer.echo(f"{rows} rows at the end of {data} have no value and are left out")
+
+
+def _without_cells(made: "SummaryTable") -> list[str]:
+    """Return sentences on the columns without cells in the table, and what to do about each kind."""
+    from unpooled.app.pages.table_page import without_categories
+
+    kinds = dict(zip(made.names, made.kinds, strict=True)) | dict.fromkeys(without_categories(made), "text")
+    lost = {name: kind for name, kind in kinds.items() if kind not in ("number", "category")}
+    if not lost:
+        return []
+    names = ", ".join(f"{name} ({kind})" for name, kind in lost.items())
+    sentences = [f"columns without cells in the summary table: {names}"]
+    if any(kind in ("id", "code") for kind in lost.values()):
+        sentences.append("if a column only looks like ids or codes, name it with --numbers or --categorical")
+    if "date" in lost.values():
+        sentences.append(
+            "if a date matters, add a column of numbers to the file: an age, days since admission"
+        )
+    return sentences
+
+
+def _repeated(data: str, table: "Table", reading: "Reading") -> "list[RepeatedId]":
+    """Return columns that may identify people, some of them in several rows.
+
+    A group of such rows would have fewer people than it seems. InputError if the name of a column shows that
+    it identifies people. A column that the options name as a category or a number does not count.
+    """
+    from dataclasses import replace
+
+    from unpooled.data.readers import is_file, read_table
+    from unpooled.data.repeated_ids import code_id_columns, repeated_ids
+
+    repeated, codes = repeated_ids(table), code_id_columns(table)
+    if codes and is_file(data) and reading.long is None:
+        repeated += repeated_ids(
+            read_table(data, replace(reading, columns=codes, categorical=codes, numbers=(), recode=()))
+        )
+    named = (*reading.categorical, *reading.numbers)
+    for one in repeated:
+        if one.sure and one.column not in named:
+            raise InputError(
+                f"{data}: column {one} identifies some people in several rows, and each row would count as a "
+                f"person. Use --person {one.column} to combine the rows of a person, or --exclude "
+                f"{one.column} if the column does not identify people."
+            )
+    return [one for one in repeated if one.column not in named]
+
+
+# ---------------------------------------------------------------- updates
+
+
+def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: tuple[str, ...]) -> None:
+    """Raise InputError if options or the policy ask for another table than the one to update."""
+    from unpooled.site.table_store import SECOND_TABLE
+
+    made = place.settings()
+    different = [
+        name
+        for name in ("min_group_size", "person", "columns", "sensitive", "log", "consumption")
+        if getattr(settings, name) and getattr(settings, name) != getattr(made, name)
+    ]
+    if settings.consumption and settings.max_share != made.max_share:
+        different.append("max_share")
+    known = _first_reading(place.folder).get("columns")
+    if only and known and {*only, made.person} - {""} != set(known):
+        different.append("only")
+    if different:
+        raise InputError(
+            f"{place.folder}: the summary table was made with other settings ({', '.join(different)}), and "
+            "an update keeps them. Leave these options out, or make a second table with --second-table "
+            f'"{SECOND_TABLE}"'
+        )
+
+
+def _update(
+    place: "SummaryFolder",
+    data: str,
+    reading: o.ReadingOptions,
+    keep_changed: bool,
+    extra_spread: float | None,
+    people_out: Path | None,
+    overwrite: bool,
+) -> None:
+    """Plan the update of a summary table, write it beside the table, and print its effect."""
+    from unpooled.app.run_job import progress
+    from unpooled.data.readers import read_table
+    from unpooled.privacy.microaggregation.renew import NEW_PENDING, PENDING
+    from unpooled.site.table_changes import check_registered, renew
+
+    folder = place.folder
+    check_registered(place)
+    check(people_out, inputs=[data], overwrite=overwrite)
+    before = place.read()
+    with progress(quiet=False) as line:
+        line.activity(f"reading {data}")
+        blank: list[int] = []
+        how = _reading(folder, reading, place.settings().person)
+        table = read_table(data, how, on_blank_rows=blank.append)
+        line.activity("planning the update")
+        plan = renew(place, table, keep_changed=keep_changed, extra_spread=extra_spread)
+    if people_out is not None:
+        _write_people(people_out, plan)
+    _print_blank(blank, data)
+    for text in forecast(plan, before):
+        typer.echo(text)
+    if pending := sum(state in (PENDING, NEW_PENDING) for state in plan.states.values()):
+        is_are = "is" if pending == 1 else "are"
+        widest = extra_spread is not None and extra_spread >= 1
+        more = "" if widest else " A larger --extra-spread discloses more of them."
+        typer.echo(f"{counted(pending, 'person')} {is_are} pending until enough similar people come.{more}")
+    if plan.empty:
+        typer.echo(f"Nothing changes: {place.path} stays as it is.")
+    else:
+        typer.echo(
+            f"written: {place.renewal}; the site answers from the old table until this one is approved."
+        )
+        typer.echo(f"unpooled site review {folder} opens it; unpooled site approve {folder} approves it.")
+
+
+def _first_reading(folder: Path) -> dict[str, Any]:
+    """Return how the file was read for the first table; empty if that is not known."""
+    from unpooled.site import people_register
+    from unpooled.site.people_register import Registry
+
+    if not (folder / people_register.FILE).exists():
+        return {}
+    with Registry.open(folder) as registry:
+        return dict(registry.reading)
+
+
+def _reading(folder: Path, options: o.ReadingOptions, person: str) -> "Reading":
+    """Return how to read the file: by the options, or as for the first table."""
+    from dataclasses import replace
+
+    from unpooled.data.readers import Reading
+    from unpooled.storage.portable_paths import located
+
+    first = _first_reading(folder)
+    if first and not options.is_set:
+        read = Reading(**{name: _tuples(value) for name, value in first.items()})
+        return read if read.query is None else replace(read, query=located(read.query, folder))
+    reading = options.reading()
+    columns = _tuples(first.get("columns")) if first else None
+    return replace(reading, columns=columns, categorical=(*reading.categorical, person))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def forecast(plan: "Renewal", before: "SummaryTable") -> list[str]:
+    """Return the lines of a table: people by state, and the summary table before and after."""
+    from unpooled.privacy.microaggregation import renew
+
+    states, figures = list(plan.states.values()), plan.figures
+    count = int(figures["people"])
+    lines = [f"{'people':40}{'':>10}{'share':>10}", f"{'in the file':40}{count:>10}"]
+    for state in renew.STATES:
+        n = states.count(state)
+        lines.append(f"{'  ' + state:40}{n:>10}{n / count:>10.1%}")
+    lines += [
+        f"{'left since they were disclosed':40}{int(figures[renew.GONE]):>10}",
+        f"{'changed since they were disclosed':40}{int(figures[renew.CHANGED]):>10}",
+        "",
+        f"{'the summary table':40}{'before':>10}{'after':>10}",
+        f"{'groups':40}{len(before):>10}{len(plan.summary):>10}",
+        f"{'groups withdrawn, and groups added':40}{len(plan.retired):>10}{len(plan.added):>10}",
+        f"{'people of the file who are disclosed':40}{figures['shown before'] / count:>10.1%}"
+        f"{sum(states.count(s) for s in renew.DISCLOSED) / count:>10.1%}",
+        f"{'variance between groups':40}{figures['kept before']:>10.1%}{figures['kept']:>10.1%}",
+        "",
+    ]
+    return lines
+
+
+def _write_people(path: Path, plan: "Renewal") -> None:
+    from unpooled.storage.atomic_files import write_atomically
+    from unpooled.storage.spreadsheet import csv_text
+
+    write_atomically(path, csv_text([("person", "state"), *plan.states.items()]).encode())
+    typer.echo(f"written: {path}: it holds ids of people and must stay at the site")
+
+
+# ---------------------------------------------------------------- erasure
+
+
+@site.command(cls=o.OnLinux)
+def erase(
+    folder: SiteFolderArgument,
+    people: Annotated[list[str], typer.Argument(help="Ids of people, as they are in the file.")],
+    block_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--block-unknown", help="Also block ids that were never disclosed from all later summary tables."
+        ),
+    ] = False,
+    by: Annotated[str, typer.Option(help="Who orders it (default: the account's name).")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Erase people from the summary table at once, and never disclose them again.
+
+    Each person's whole group is withdrawn. This site answers no more queries of a run that is under way.
+    Delete the people from the file as well.
+
+    unpooled site erase north P0017
+    """
+    from unpooled.site.table_changes import erase as erase_people
+    from unpooled.site.table_store import SummaryFolder
+    from unpooled.storage.atomic_files import account
+
+    place = SummaryFolder(folder)
+    if not yes:
+        typer.confirm(
+            f"Erase {counted(len(set(people)), 'person')} and their groups for ever, from {place.path}?",
+            abort=True,
+        )
+    done = erase_people(place, people, by or account(), block_unknown=block_unknown)
+    known = len(set(people)) - len(done.never_disclosed)
+    if known:
+        typer.echo(
+            f"erased: {counted(known, 'person')}; withdrawn: {counted(done.groups, 'group')} with "
+            f"{counted(done.people, 'person')}; digest {place.digest[:16]}"
+        )
+    for person in done.never_disclosed:
+        typer.echo(f"blocked: {person}, of whom nothing was ever disclosed, and nothing will be")
+    for path in done.emptied:
+        typer.echo(f"deleted: {path / 'table.csv'}, which held, or may have held, a group of theirs")
+    typer.echo(
+        "An erasure does not reach what the site sent before: means of groups, in answers that are in the "
+        "log and at the coordinator. The registry keeps a keyed digest of each person, so that none of them "
+        "is disclosed again."
+    )
+
+
+@site.command(cls=o.OnLinux)
+def prune(
+    folder: SiteFolderArgument,
+    before: Annotated[str, typer.Option(help="Delete tables that were made before this date: 2026-11-16.")],
+) -> None:
+    """Delete the contents of earlier summary tables.
+
+    Their dates, and who was in which group, stay known.
+
+    unpooled site prune north --before 2026-01-01
+    """
+    from unpooled.site.table_changes import forget
+    from unpooled.site.table_store import SummaryFolder
+
+    deleted = forget(SummaryFolder(folder), before)
+    for path in deleted:
+        typer.echo(f"deleted: {path / 'table.csv'}")
+    if not deleted:
+        typer.echo(f"there is no earlier summary table from before {before}")
