@@ -35,13 +35,17 @@ app = typer.Typer(
 )
 app.callback()(o.version)
 
-for _command in (fit, predict, export, certify, resume):
-    app.command(rich_help_panel="Analyse")(_command)
+app.command(rich_help_panel="Analyse")(fit)
+app.command(rich_help_panel="Analyse")(predict)
+app.command(rich_help_panel="Analyse")(export)
+app.command(rich_help_panel="Analyse")(certify)
+app.command(rich_help_panel="Analyse")(resume)
 app.command(rich_help_panel="Analyse", cls=o.OnLinux)(release)
 _SITE = ("init", "policy", "summarize", "review", "approve", "decline", "join", "start", "stop", "status")
 _RECORDS = ("log", "dpia", "keys", "erase", "prune", "backup", "restore")
 app.add_typer(site, name="site", cls=o.in_order(*_SITE, *_RECORDS), rich_help_panel="Site")
 _FEDERATION = ("init", "invite", "admit", "serve", "run", "watch", "status", "remove", "export-job")
 app.add_typer(federation, name="federation", cls=o.in_order(*_FEDERATION), rich_help_panel="Coordinate")
-for _command in (compare, methods, example):
-    app.command(rich_help_panel="Research")(_command)
+app.command(rich_help_panel="Research")(compare)
+app.command(rich_help_panel="Research")(methods)
+app.command(rich_help_panel="Research")(example)

@@ -50,7 +50,7 @@ def checked_relay(
             f"{place.path} is the folder of a site that answers from data. Name another folder with --folder."
         )
     if downstream is None:
-        downstream = Path(place.relay_settings.federation)
+        downstream = Path(place.relay_settings.downstream)
     if policy is None and known:
         policy = _path(place.relay_settings.policy)
     if policy is None and (place.path / POLICY).exists():
@@ -79,7 +79,7 @@ def new_relay_settings(
     invitation = place.invitation
     settings = RelaySettings(
         site=invitation.site,
-        federation=str(downstream.path),
+        downstream=str(downstream.path),
         folder=str(place.path),
         policy=None if policy is None else str(policy.absolute()),
         authority=invitation.authority,
@@ -92,7 +92,7 @@ def print_relay(settings: "RelaySettings") -> None:
     """Print what a federation sends upstream as a member of another one."""
     from unpooled.federation.provisioning.federation_folder import FederationFolder
 
-    downstream, rules = FederationFolder.read(Path(settings.federation)), settings.rules()
+    downstream, rules = FederationFolder.read(Path(settings.downstream)), settings.rules()
     relay = rules.relay
     typer.echo(
         f"federation: {downstream.address.federation} with {counted(len(downstream.sites), 'member')}; the "
@@ -107,5 +107,5 @@ def print_relay(settings: "RelaySettings") -> None:
         typer.echo("its members use secure sums: the relay reads only their sum")
     if relay.secure:
         typer.echo("upstream it takes part only in secure sums")
-    typer.echo(f"its own server queries its members: unpooled federation serve {settings.federation}")
+    typer.echo(f"its own server queries its members: unpooled federation serve {settings.downstream}")
     typer.echo(f"the relay logs all that it sends in {Path(settings.folder) / 'log.jsonl'}")

@@ -423,7 +423,7 @@ def erase(
     """
     from unpooled.site.table_changes import erase as erase_people
     from unpooled.site.table_store import SummaryFolder
-    from unpooled.storage.atomic_files import account
+    from unpooled.storage.account import account
 
     place = SummaryFolder(folder)
     if not yes:
