@@ -36,9 +36,9 @@ def call(*words):
 
 
 def refused(*words):
-    code, said = call(*words)
-    assert (code, said.count("\n")) == (1, 1), said
-    return said
+    code, output = call(*words)
+    assert (code, output.count("\n")) == (1, 1), output
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def heart(tmp_path_factory):
 def files(heart):
     """The files of its release, by name."""
     out = heart.parent / "release"
-    code, said = call("release", heart, "--preset", "opensafely", "--out", out)
-    assert code == 0, said
+    code, output = call("release", heart, "--preset", "opensafely", "--out", out)
+    assert code == 0, output
     return {path.name: path.read_text(encoding="utf-8") for path in out.iterdir()}
 
 
@@ -80,9 +80,9 @@ def rows_of(text):
 def counts_of(files):
     """(file, column, cell) of every count, as controls.json declares them."""
     about = json.loads(files["controls.json"])["files"]
-    for name, said in about.items():
+    for name, described in about.items():
         for row in rows_of(files[name]) if name.endswith(".csv") else ():
-            yield from ((name, column, row[column]) for column in said["counts"])
+            yield from ((name, column, row[column]) for column in described["counts"])
 
 
 # ---------------------------------------------------------------- the checklist of OpenSAFELY, line by line
@@ -107,7 +107,7 @@ def test_2_file_types_are_allowed_ones(files):
 def test_3_counts_of_seven_or_fewer_are_redacted(files):
     cells = [cell for _, _, cell in counts_of(files)]
     assert len(cells) > 50
-    assert REDACTED in cells, "the heart data have a cell of 5: the test would show nothing"
+    assert REDACTED in cells, "the heart data have a cell of 5: the test needs one"
     assert all(cell == REDACTED or cell == "0" or int(cell) >= 8 for cell in cells)
 
 
@@ -116,7 +116,7 @@ def test_4_counts_and_those_under_rates_are_multiples_of_five(files):
     rates = [row for row in rows_of(files["profiles.csv"]) if row["kind"] == "rate"]
     assert len(rates) == 12
     for row in rates:
-        if row["cluster"] != "all shown" and row["value"] != REDACTED:
+        if row["cluster"] != "all disclosed" and row["value"] != REDACTED:
             share, count = float(row["value"]), int(row["rows"])
             many = 5 * round(share * count / 5)
             assert abs(many / count - share) < 6e-4, row
@@ -134,21 +134,21 @@ def test_4_counts_and_those_under_rates_are_multiples_of_five(files):
 
 
 def test_5_every_result_has_the_count_behind_it(files):
-    for name, said in json.loads(files["controls.json"])["files"].items():
+    for name, described in json.loads(files["controls.json"])["files"].items():
         if name.endswith(".csv"):
-            assert said["counts"], name
+            assert described["counts"], name
     for row in rows_of(files["profiles.csv"]):
         assert row["rows"] != REDACTED or row["value"] == REDACTED
     for figure in ("clusters_by_site", "profiles"):
         assert f"{figure}.csv" in files
     drawn = {e.text for e in ElementTree.fromstring(files["clusters_by_site.svg"]).iter() if e.text}
-    shown = {cell for row in rows_of(files["clusters_by_site.csv"]) for cell in list(row.values())[1:]}
+    counts = {cell for row in rows_of(files["clusters_by_site.csv"]) for cell in list(row.values())[1:]}
     bars = {text for text in drawn if text.isdigit()}
     sums = {
         str(sum(int(v) for v in list(row.values())[1:] if v != REDACTED))
         for row in rows_of(files["clusters_by_site.csv"])
     }
-    assert bars <= shown | sums
+    assert bars <= counts | sums
 
 
 def test_6_context_and_controls_describe_every_file(files):
@@ -161,15 +161,15 @@ def test_6_context_and_controls_describe_every_file(files):
         assert f"{column}: " in context
     assert "rounded to the nearest 5" in context
     assert "fewer than 8" in context
-    assert "fbs 1: all rows of cluster 3" in context  # a checker looks at what holds for everybody
-    assert "hold for nobody, or for everybody" in context
+    assert "fbs 1: all rows of cluster 3" in context  # a checker must see what applies to everybody
+    assert "apply to nobody, or to everybody" in context
 
 
-def test_what_holds_for_nobody_or_everybody_is_redacted_where_that_is_asked_for(heart, tmp_path):
+def test_numbers_of_nobody_or_everybody_are_redacted_in_uncertain_columns(heart, tmp_path):
     words = ("--preset", "opensafely", "--register", tmp_path / "register", "--out", tmp_path / "out")
-    code, said = call("release", heart, *words, "--uncertain", "fbs")
-    assert code == 0, said
-    assert "or for everybody" not in said
+    code, output = call("release", heart, *words, "--uncertain", "fbs")
+    assert code == 0, output
+    assert "or to everybody" not in output
     assert "fbs 1: all rows" not in (tmp_path / "out" / "context.txt").read_text()
     rows = {(r["column"], r["cluster"]): r for r in rows_of((tmp_path / "out" / "profiles.csv").read_text())}
     assert rows["fbs", "3"]["value"] == REDACTED
@@ -180,10 +180,10 @@ def test_what_holds_for_nobody_or_everybody_is_redacted_where_that_is_asked_for(
     assert call("fit", tmp_path / "c.csv", "-k", 2, "--scale", "none", "--out", tmp_path / "run")[0] == 0
     for more, expected in ((), {"60", "0", "30"}), (("--uncertain", "kind"), {REDACTED, "30"}):
         out = tmp_path / f"out{len(more)}"
-        code, said = call("release", tmp_path / "run", "--preset", "cms", "--out", out, *more)
+        code, output = call("release", tmp_path / "run", "--preset", "cms", "--out", out, *more)
         assert code == 0
         assert ("kind b: nobody of cluster" in (out / "context.txt").read_text()) == (not more)
-        assert ("2 numbers hold for nobody, or for everybody" in said) == (not more)
+        assert ("2 numbers apply to nobody, or to everybody" in output) == (not more)
         assert {r["rows"] for r in rows_of((out / "categories.csv").read_text())} == expected
 
 
@@ -213,15 +213,15 @@ def test_means_are_rounded_to_the_second_digit_of_their_deviation(files):
             assert len(row["value"].partition(".")[2]) == decimals, row
 
 
-def test_where_cells_stay_missing_those_who_have_a_value_are_counted(heart, tmp_path):
-    """Of the patients of Switzerland and Long Beach hardly anybody has a value of ca: the count says so."""
+def test_if_cells_stay_missing_the_people_with_a_value_are_counted(heart, tmp_path):
+    """Hardly any patient of Switzerland and Long Beach has a value of ca, and the count shows it."""
     words = ("--preset", "opensafely", "--out", tmp_path / "out", "--register", tmp_path / "register")
     assert call("release", heart.parent / "kept", *words)[0] == 0
     files = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir()}
     rows = rows_of(files["profiles.csv"])
     true = RunFolder(heart.parent / "kept").load_result()
     for row in rows:
-        if row["cluster"] == "all shown" or row["value"] == REDACTED:
+        if row["cluster"] == "all disclosed" or row["value"] == REDACTED:
             continue
         place = true.agreement.preparation.outputs.index((row["column"], ""))
         known = true.description.known[int(row["cluster"]) - 1, place]
@@ -242,22 +242,22 @@ def random_counts(rng):
     return np.floor(rng.exponential(rng.choice([3.0, 15.0, 80.0]), shape)) * (rng.random(shape) > 0.15)
 
 
-def test_nothing_small_is_shown_or_follows_from_totals(tables):
-    """Against somebody who knows every true total and reads the shown counts as if they were not rounded."""
-    shut = opened = 0
+def test_nothing_small_is_disclosed_or_computable_from_totals(tables):
+    """Even for someone who knows every true total and the disclosed counts before rounding."""
+    protected = computable = 0
     for seed in range(tables // 2):
         rng = np.random.default_rng(seed)
         counts = random_counts(rng)
         rule = PRESETS[("opensafely", "cms", "datashield", "utility-15-15")[seed % 4]]
-        got = Counts.from_counts(counts, rule)
-        assert not (got.values % 5).any()
-        assert ((got.values == 0) | (got.values >= rule.min_people)).all()
-        assert (np.abs(got.values - counts)[got.disclosed] <= 2.5).all()
+        released = Counts.from_counts(counts, rule)
+        assert not (released.values % 5).any()
+        assert ((released.values == 0) | (released.values >= rule.min_people)).all()
+        assert (np.abs(released.values - counts)[released.disclosed] <= 2.5).all()
         for j in range(counts.shape[1]):
-            assert got.total(j) in (REDACTED, f"{got.values[:, j].sum():.0f}")
-        hidden = ~got.disclosed & (counts > 0)
+            assert released.total(j) in (REDACTED, f"{released.values[:, j].sum():.0f}")
+        suppressed = ~released.disclosed & (counts > 0)
         rows, columns = counts.shape
-        places = np.argwhere(hidden)
+        places = np.argwhere(suppressed)
         totals = np.zeros((rows + columns, len(places)))
         totals[places[:, 0], np.arange(len(places))] = 1
         totals[rows + places[:, 1], np.arange(len(places))] = 1
@@ -266,16 +266,16 @@ def test_nothing_small_is_shown_or_follows_from_totals(tables):
             alone = np.zeros((1, len(places)))
             alone[0, at] = 1
             known = bool(np.linalg.matrix_rank(np.concatenate([totals, alone])) == rank)
-            assert known == is_derivable(hidden, i, j), "the program's search and linear algebra disagree"
+            assert known == is_derivable(suppressed, i, j), "the program's search and linear algebra disagree"
             small = min(counts[i, j], 5 * np.floor(counts[i, j] / 5 + 0.5)) < rule.min_people
-            others = got.disclosed & (counts > 0)
-            if known and small:  # only where there is nothing left that could be hidden with it
+            others = released.disclosed & (counts > 0)
+            if known and small:  # only if nothing is left that could be suppressed with it
                 assert not others[i].any()
                 assert not others[:, j].any()
-                opened += 1
-            shut += small and not known
-    assert shut > tables / 8
-    assert opened < shut
+                computable += 1
+            protected += small and not known
+    assert protected > tables / 8
+    assert computable < protected
 
 
 def test_a_bound_on_shares_is_never_below_the_max_share(tables):
@@ -310,28 +310,28 @@ def moments(clusters):
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_a_column_of_two_values_is_found_in_any_coding_and_its_persons_are_counted(filled, tables):
+def test_a_binary_column_is_detected_in_any_coding_and_its_people_are_counted(filled, tables):
     for seed in range(tables // 10):
         rng = np.random.default_rng([seed, filled])
         low, high = CODINGS[seed % len(CODINGS)]
         k = int(rng.integers(1, 5))
         highs = [rng.random(rng.integers(30, 300)) < rng.choice([0.02, 0.1, 0.5, 0.97]) for _ in range(k)]
-        holes = [(rng.random(len(x)) < 0.1) & filled for x in highs]
+        missing = [(rng.random(len(x)) < 0.1) & filled for x in highs]
         clusters = [np.where(x, high, low) for x in highs]
-        some = np.concatenate([x[~hole] for x, hole in zip(clusters, holes, strict=True)])
+        some = np.concatenate([x[~gone] for x, gone in zip(clusters, missing, strict=True)])
         if some.min() == some.max():
             continue
         fill = some.mean()
-        clusters = [np.where(hole, fill, x) for x, hole in zip(clusters, holes, strict=True)]
-        found = binary_from_rows(*moments(clusters), fill, sum(int(hole.sum()) for hole in holes))
+        clusters = [np.where(gone, fill, x) for x, gone in zip(clusters, missing, strict=True)]
+        found = binary_from_rows(*moments(clusters), fill, sum(int(gone.sum()) for gone in missing))
         true = [two for two in found if np.allclose(two[:2], (low, high))]
         assert len(true) == 1, (seed, low, high)
-        assert true[0].highs.tolist() == [(x & ~hole).sum() for x, hole in zip(highs, holes, strict=True)]
-        assert true[0].lows.tolist() == [(~x & ~hole).sum() for x, hole in zip(highs, holes, strict=True)]
+        assert true[0].highs.tolist() == [(x & ~gone).sum() for x, gone in zip(highs, missing, strict=True)]
+        assert true[0].lows.tolist() == [(~x & ~gone).sum() for x, gone in zip(highs, missing, strict=True)]
         assert k == 1 or len(found) == 1
 
 
-def test_a_column_of_more_values_is_taken_for_one_of_two_only_by_chance_and_in_one_cluster(tables):
+def test_a_column_of_more_values_counts_as_binary_only_by_chance_and_in_one_cluster(tables):
     wrong = {True: 0, False: 0}  # by whether there is one cluster
     tried = {True: 0, False: 0}
     for seed in range(tables // 5):
@@ -359,16 +359,16 @@ def coded(home, protect):
     names = ["x", "y", *(f"b{i}" for i in range(5))]
     np.savetxt(home / "a.csv", np.column_stack(columns), delimiter=",", header=",".join(names), comments="")
     words = ("--protect", protect, "--columns", ",".join(names), "--scale", "none", "-k", 2, "--restarts", 1)
-    code, said = call("fit", home / "a.csv", *words, "--out", home / "run")
-    assert code == 0, said
-    code, said = call("release", home / "run", "--preset", "opensafely", "--out", home / "out")
-    assert code == 0, said
+    code, output = call("fit", home / "a.csv", *words, "--out", home / "run")
+    assert code == 0, output
+    code, output = call("release", home / "run", "--preset", "opensafely", "--out", home / "out")
+    assert code == 0, output
     text = (home / "out" / "profiles.csv").read_text()
     return {(row["column"], row["cluster"]): row for row in rows_of(text)}, home / "out"
 
 
 @pytest.mark.parametrize("protect", ["none", "summary"])
-def test_no_mean_tells_that_three_persons_have_the_other_of_two_values(tmp_path, protect):
+def test_no_mean_discloses_that_three_people_have_the_other_of_two_values(tmp_path, protect):
     rows, out = coded(tmp_path, protect)
     for i, (low, high) in enumerate(CODINGS[:5]):
         cells = [rows[f"b{i}", cluster] for cluster in "12"]
@@ -378,9 +378,9 @@ def test_no_mean_tells_that_three_persons_have_the_other_of_two_values(tmp_path,
         assert many["standard_deviation"] == ""
         share = (float(many["value"]) - low) / (high - low)
         assert share == pytest.approx(40 / 120, abs=0.006)
-        everybody = rows[f"b{i}", "all shown"]
+        everybody = rows[f"b{i}", "all disclosed"]
         unit = "people" if protect == "summary" else "rows"
-        assert everybody[unit] == many[unit], "those who are redacted are not counted"
+        assert everybody[unit] == many[unit], "redacted people are not counted"
     assert rows["x", "1"]["standard_deviation"] not in ("", REDACTED)
     drawn = {e.text for e in ElementTree.fromstring((out / "profiles.svg").read_text()).iter() if e.text}
     assert {row["value"] for (_, cluster), row in rows.items() if cluster in "12"} <= {*drawn, REDACTED}
@@ -405,8 +405,8 @@ def fitted(home, name, tables, *words, k=2):
     for site, X in tables.items():
         write_rows(home / f"{site}.csv", X)
     paths = [home / f"{site}.csv" for site in tables]
-    code, said = call("fit", *paths, "-k", k, "--restarts", 1, "--out", home / name, *words)
-    assert code == 0, said
+    code, output = call("fit", *paths, "-k", k, "--restarts", 1, "--out", home / name, *words)
+    assert code == 0, output
     return home / name
 
 
@@ -418,72 +418,72 @@ def two(seed, n=60, m=60):
 
 def test_a_cluster_that_is_too_small_is_refused_and_named(tmp_path):
     run = fitted(tmp_path, "run", two(1, 60, 6))
-    said = refused("release", run, "--preset", "opensafely", "--out", tmp_path / "out")
-    assert "cluster 2 has 6 rows; opensafely shows no number about fewer than 8" in said
+    output = refused("release", run, "--preset", "opensafely", "--out", tmp_path / "out")
+    assert "cluster 2 has 6 rows; opensafely discloses no number about fewer than 8" in output
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "releases.jsonl").exists()
     assert call("release", run, "--preset", "datashield", "--out", tmp_path / "out")[0] == 0
     run = fitted(tmp_path / "twelve", "run", two(1, 60, 12))
-    said = refused("release", run, "--preset", "cms", "--out", tmp_path / "twelve" / "out")
-    assert "cluster 2 has 12 rows (rounded 10); cms shows no number about fewer than 11" in said
+    output = refused("release", run, "--preset", "cms", "--out", tmp_path / "twelve" / "out")
+    assert "cluster 2 has 12 rows (rounded 10); cms discloses no number about fewer than 11" in output
 
 
-def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
+def test_a_second_release_that_differs_by_few_people_is_refused(tmp_path):
     tables = two(2)
     first = fitted(tmp_path, "first", tables)
     assert call("release", first, "--preset", "opensafely", "--out", tmp_path / "a")[0] == 0
-    code, said = call("release", first, "--preset", "opensafely", "--out", tmp_path / "again")
+    code, output = call("release", first, "--preset", "opensafely", "--out", tmp_path / "again")
     assert code == 0
-    assert "has the same numbers, of the same run" in (tmp_path / "again" / "context.txt").read_text()
+    assert "has the same numbers, from the same run" in (tmp_path / "again" / "context.txt").read_text()
     assert (tmp_path / "a" / "profiles.csv").read_bytes() == (
         tmp_path / "again" / "profiles.csv"
     ).read_bytes()
-    said = refused("release", first, "--preset", "cms", "--out", tmp_path / "b")
-    assert "this run was released under preset opensafely" in said
+    output = refused("release", first, "--preset", "cms", "--out", tmp_path / "b")
+    assert "this run was released under preset opensafely" in output
 
     fewer = fitted(tmp_path, "fewer", {**tables, "west": tables["west"][3:]})
-    said = refused("release", fewer, "--preset", "opensafely", "--out", tmp_path / "b")
-    assert "site west has 57 persons here and 60 in release a (opensafely): a difference of 3" in said
+    output = refused("release", fewer, "--preset", "opensafely", "--out", tmp_path / "b")
+    assert "site west has 57 people here and 60 in release a (opensafely): a difference of 3" in output
     assert not (tmp_path / "b").exists()
 
     other = fitted(tmp_path, "other", {**tables, "west": tables["west"][5:-5]}, "--seed", 3)
-    code, said = call("release", other, "--preset", "opensafely", "--out", tmp_path / "b")
+    code, output = call("release", other, "--preset", "opensafely", "--out", tmp_path / "b")
     assert code == 0
     context = (tmp_path / "b" / "context.txt").read_text()
     assert "release a of " in context
-    assert "no number of persons differs from this one by fewer than 8, other than by none" in context
-    assert "Numbers are compared, not who the persons are" in context
-    assert "warning: cluster" in said, "the clusters are 5 smaller"
-    assert "To be looked at" in context
+    assert "equal in both, or differ by at least 8" in context
+    assert "The check compares numbers, not identities" in context
+    assert "warning: cluster" in output, "the clusters are 5 smaller"
+    assert "To be checked" in context
 
 
 def test_an_earlier_release_under_a_stricter_preset_keeps_its_threshold():
-    """6 persons fewer: datashield alone would show that, cms did not."""
+    """6 people more: datashield alone would disclose that, cms does not."""
     old = ReleaseEntry("p", "2026-01-02", "p", "cms", {"a": 50.0, "b": 90.0}, 140.0, (140.0,), ("x",))
     new = replace(old, name="q", run="q", preset="datashield", sites={"a": 56.0, "b": 90.0}, used=146.0)
-    with pytest.raises(InputError, match=r"56 persons here and 50 in release p \(cms\): a difference of 6"):
+    with pytest.raises(InputError, match=r"56 people here and 50 in release p \(cms\): a difference of 6"):
         relation(new, [old], PRESETS["datashield"])
     with pytest.raises(InputError, match="nothing about fewer than 11"):
         relation(old, [new], PRESETS["cms"])
-    further = replace(new, sites={"a": 61.0, "b": 90.0}, used=151.0)
-    (said,), _ = relation(further, [old], PRESETS["datashield"])
-    assert "by fewer than 11" in said
+    larger = replace(new, sites={"a": 61.0, "b": 90.0}, used=151.0)
+    (relation_text,), _ = relation(larger, [old], PRESETS["datashield"])
+    assert "by at least 11" in relation_text
 
 
-def test_as_many_persons_who_are_others_are_warned_of(tmp_path):
-    """Two persons go and two come: no number differs."""
+def test_a_release_with_as_many_but_other_people_gives_a_warning(tmp_path):
+    """Two people leave and two come: no number differs."""
     tables = two(3)
     assert call("release", fitted(tmp_path, "a", tables), "--preset", "cms", "--out", tmp_path / "ra")[0] == 0
-    code, said = call("release", fitted(tmp_path, "b", tables), "--preset", "cms", "--out", tmp_path / "rb")
-    assert (code, "warning" in said) == (0, False), "the same rows, in another run"
+    code, output = call("release", fitted(tmp_path, "b", tables), "--preset", "cms", "--out", tmp_path / "rb")
+    assert (code, "warning" in output) == (0, False), "the same rows, in another run"
     tables["west"][:2] += 0.5
-    code, said = call("release", fitted(tmp_path, "c", tables), "--preset", "cms", "--out", tmp_path / "rc")
+    code, output = call("release", fitted(tmp_path, "c", tables), "--preset", "cms", "--out", tmp_path / "rc")
     assert code == 0
-    assert "all sites together (x, y), as many persons as in release ra and other values" in said
+    assert "all sites together (x, y), as many people as in release ra but other values" in output
     assert "other values" in (tmp_path / "rc" / "context.txt").read_text()
     old = ReleaseEntry("p", "2026-01-02", "p", "cms", {"a": 50.0}, 50.0, (50.0,), ("x",), {"a": "2026-01-01"})
-    _, warned = relation(replace(old, run="q", copies={"a": "2026-02-01"}), [old], PRESETS["cms"])
-    assert "a: a copy of another day, as many persons as in release p" in warned[0]
+    _, warnings = relation(replace(old, run="q", summary_dates={"a": "2026-02-01"}), [old], PRESETS["cms"])
+    assert "a: a summary table of another day, as many people as in release p" in warnings[0]
 
 
 def test_a_release_that_was_noted_meanwhile_is_not_lost(tmp_path):
@@ -497,26 +497,35 @@ def test_a_release_that_was_noted_meanwhile_is_not_lost(tmp_path):
     assert read(tmp_path / "register") == entries[:2]
 
 
-def test_a_column_of_consumption_is_held_to_its_share(tmp_path):
+def test_the_dominance_rule_applies_to_a_column_of_consumption(tmp_path):
     rng = np.random.default_rng(3)
     heavy = {s: np.column_stack([np.exp(rng.normal(3, 2.0, 100)), rng.normal(size=100)]) for s in "ab"}
     run = fitted(tmp_path, "run", heavy, k=1)
     words = ("release", run, "--preset", "utility-15-15", "--out", tmp_path / "out")
     assert "needs --consumption" in refused(*words)
     assert "there is no column 'z'; columns are x, y" in refused(*words, "--consumption", "z")
-    said = refused(*words, "--consumption", "x")
-    assert "of its total of x" in said
-    assert "utility-15-15 allows 15%" in said
+    output = refused(*words, "--consumption", "x")
+    assert "of its total of x" in output
+    assert "utility-15-15 allows 15%" in output
     assert call(*words, "--consumption", "y")[0] == 1  # its mean is near 0: a share of the total is unbounded
-    copied = fitted(
-        tmp_path, "copied", heavy, "--protect", "summary", "--consumption", "x", "--min-group-size", 15, k=1
+    summarized = fitted(
+        tmp_path,
+        "summarized",
+        heavy,
+        "--protect",
+        "summary",
+        "--consumption",
+        "x",
+        "--min-group-size",
+        15,
+        k=1,
     )
-    code, said = call("release", copied, "--preset", "utility-15-15", "--out", tmp_path / "out")
-    assert code == 0, said
+    code, output = call("release", summarized, "--preset", "utility-15-15", "--out", tmp_path / "out")
+    assert code == 0, output
     assert "more than 15%" in (tmp_path / "out" / "context.txt").read_text()
 
 
-def test_a_run_with_noise_is_released_under_strict(tmp_path):
+def test_a_run_with_differential_privacy_is_released_under_strict(tmp_path):
     run = fitted(
         tmp_path, "noisy", {s: np.random.default_rng(i).uniform(0, 9, (3000, 2)) for i, s in enumerate("ab")},
         "--epsilon", 5, "--bounds", "x=0:9", "--bounds", "y=0:9",
@@ -532,7 +541,7 @@ def test_wrong_inputs_are_one_line_and_write_nothing(heart, files, tmp_path):
     assert "unknown preset 'x'" in refused("release", heart, "--preset", "x", "--out", out)
     assert "no such folder" in refused("release", tmp_path / "none", "--preset", "cms", "--out", out)
     assert "not the folder of a run" in refused("release", tmp_path, "--preset", "cms", "--out", out)
-    assert "releases noise only" in refused("release", heart, "--preset", "strict", "--out", out)
+    assert "releases noisy numbers only" in refused("release", heart, "--preset", "strict", "--out", out)
     assert "exists; say --overwrite" in refused(
         "release", heart, "--preset", "opensafely", "--out", heart.parent / "release"
     )

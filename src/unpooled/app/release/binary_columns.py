@@ -1,12 +1,13 @@
-"""Columns of two values: their mean is a count, in whatever numbers the two values are written.
+"""Binary columns: the mean of a column with two values discloses a count, in any coding of the two values.
 
-Of a column of a and b, a share p of b has the mean a + (b - a) p and the variance (b - a)^2 p (1 - p): who
-knows a and b reads the number of persons off the mean. So such a column is found by its means and deviations,
-and its counts are held to the preset.
+A column of the values a and b with a share p of b has the mean a + (b - a) p and the variance
+(b - a)^2 p (1 - p). Someone who knows a and b can compute the number of people from the mean. Therefore such
+columns are detected by their means and deviations, and the preset applies to their counts.
 
-Where moments are those of rows, they are exact, and two values of any size are found: the persons of every
-cluster must come out as whole numbers (``binary_from_rows``). Moments of copies are rounded, and cut where a person
-stands alone; there, two whole numbers that are no further apart than ``SPAN`` are tried (``binary_from_summaries``).
+- Moments of rows are exact. Two values of any size are detected, because the number of people in every
+  cluster must be whole (``binary_from_rows``).
+- Moments of summary tables are rounded, and a value that one person stands alone with is cut. There, pairs of
+  whole numbers at most ``SPAN`` apart are tried (``binary_from_summaries``).
 """
 
 import math
@@ -16,15 +17,15 @@ import numpy as np
 
 from unpooled.typing import BoolArray, FloatArray
 
-SPAN = 4  # between two values that are looked for in copies: 0 and 1, 1 and 2, -1 and 1, 3 and 7
-_MOST, _LEAST = 1.25, 0.5  # times the variance of two values that one of a column of copies may seem to be
-_WHOLE = 1e-4  # persons: what is nearer to a whole number is one
-_EXACT = 1e-7  # of the squared distance of both values: what sums of rows lose
-_AT_ONCE = 1 << 18  # numbers of persons that are tried together
+SPAN = 4  # between two values that are tried for summary tables: 0 and 1, 1 and 2, -1 and 1, 3 and 7
+_MAX_RATIO, _MIN_RATIO = 1.25, 0.5  # of the variance of a summary table's column to that of two values
+_WHOLE = 1e-4  # people: a number nearer to a whole number counts as whole
+_EXACT = 1e-7  # of the squared distance of both values: the rounding of sums of rows
+_AT_ONCE = 1 << 18  # numbers of people that are tried together
 
 
 class BinaryColumn(NamedTuple):
-    """Two values that a column can have, and how many persons have each, by cluster."""
+    """Two values that a column can have, and how many people have each, by cluster."""
 
     low: float
     high: float
@@ -39,25 +40,26 @@ class BinaryColumn(NamedTuple):
 def binary_from_rows(
     means: FloatArray, spreads: FloatArray, sizes: FloatArray, fill: float = 0.0, filled: int = 0
 ) -> list[BinaryColumn]:
-    """All two values that a column can have, by exact means and deviations (k,) over rows of each cluster.
+    """Return all pairs of values that fit exact means and deviations (k,) over the rows of each cluster.
 
-    ``filled`` of the rows have no value, and count as ``fill``. Of one cluster alone every mean and deviation
-    can be that of two values; there, the values must be short numbers.
+    ``filled`` rows have no value and were filled with ``fill``. If there is one cluster, some pair fits every
+    mean and deviation; then the values must be short numbers.
 
-    >>> binary_from_rows(np.array([1.025, 1.5]), np.array([0.025 * 0.975, 0.25]) ** 0.5, np.array([120.0, 10.0]))
+    >>> means, variances = np.array([1.025, 1.5]), np.array([0.025 * 0.975, 0.25])
+    >>> binary_from_rows(means, variances**0.5, np.array([120.0, 10.0]))
     [BinaryColumn(low=1.0, high=2.0, lows=array([117.,   5.]), highs=array([3., 5.]))]
     """
-    found: list[BinaryColumn] = []
+    columns: list[BinaryColumn] = []
     n = np.rint(sizes)
     people = int(n.sum()) - filled
     if people < 2 or np.abs(n - sizes).max() > _WHOLE:
-        return found
+        return columns
     middle = float((n * means).sum() - filled * fill) / people
     x, f = means - middle, fill - middle
     squares = spreads**2 + x**2
     variance = float((n * squares).sum() - filled * f**2) / people
     if variance <= _EXACT * float(np.abs(x).max() ** 2) or variance <= 0:
-        return found
+        return columns
     deviation, tried = math.sqrt(variance), np.arange(1, people)
     for start in range(0, len(tried), _AT_ONCE):
         some = tried[start : start + _AT_ONCE, None]
@@ -70,16 +72,16 @@ def binary_from_rows(
             one, other = float(low[at, 0]) + middle, float(high[at, 0]) + middle
             span = other - one
             if len(n) > 1 or (_short(one, span) and _short(other, span)):
-                many = np.rint(highs[at]) + 0.0
-                lows = n - np.rint(n_missing[at]) - many
-                found.append(BinaryColumn(_tidy(one, span), _tidy(other, span), lows, many))
-    return sorted(found, key=_rank)
+                with_high = np.rint(highs[at]) + 0.0
+                with_low = n - np.rint(n_missing[at]) - with_high
+                columns.append(BinaryColumn(_tidy(one, span), _tidy(other, span), with_low, with_high))
+    return sorted(columns, key=_rank)
 
 
 def _solved(
     x: FloatArray, squares: FloatArray, n: FloatArray, f: float | None, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """(tried, k) persons with the high value, and without a value; and where the squares fit to that."""
+    """Return (tried, k) people with the high value, people without a value, and where the squares fit."""
     if f is None:
         wrong = np.abs(squares - (low + high) * x + low * high)
         return n * (x - low) / (high - low), np.zeros_like(wrong), wrong <= _EXACT * (high - low) ** 2
@@ -91,42 +93,42 @@ def _solved(
 
 
 def binary_from_summaries(
-    means: FloatArray, remote: FloatArray, within: float, sizes: FloatArray, *, known: bool
+    means: FloatArray, between: FloatArray, within: float, sizes: FloatArray, *, known: bool
 ) -> list[BinaryColumn]:
-    """All two whole numbers that a column of copies can have, by mean and variance between groups.
+    """Return all pairs of whole numbers that fit a column of summary tables, by its means and variances.
 
-    ``within`` is the variance within groups; where it is not ``known``, the variance of all says less.
-    Whatever lies between 0 and 1 counts as a rate.
+    ``between`` is the variance between groups in each cluster, ``within`` the variance within groups. If the
+    latter is not ``known``, the total variance has no lower bound. Means from 0 to 1 always fit a rate.
     """
     overall = float(np.average(means, weights=sizes))
-    variance = float(np.average(remote + (means - overall) ** 2, weights=sizes)) + within
-    found = []
+    variance = float(np.average(between + (means - overall) ** 2, weights=sizes)) + within
+    columns = []
     for span in range(1, SPAN + 1):
         slack = 0.02 * span
         for low in range(math.ceil(means.max() - slack) - span, math.floor(means.min() + slack) + 1):
             high, inside = low + span, np.clip(means, low, low + span)
             two = (overall - low) * (high - overall)
-            most = _MOST * (inside - low) * (high - inside) + (0.05 * span) ** 2
-            fits = variance <= _MOST * two + 1e-6 and (remote <= most).all()
+            max_between = _MAX_RATIO * (inside - low) * (high - inside) + (0.05 * span) ** 2
+            fits = variance <= _MAX_RATIO * two + 1e-6 and (between <= max_between).all()
             rate = (low, high) == (0, 1) and (means >= 0).all() and (means <= 1).all()
-            if fits and (rate or not known or variance >= _LEAST * two):
+            if fits and (rate or not known or variance >= _MIN_RATIO * two):
                 share = (inside - low) / span
-                found.append(BinaryColumn(low, high, _people(sizes * (1 - share)), _people(sizes * share)))
-    return sorted(found, key=_rank)
+                columns.append(BinaryColumn(low, high, _people(sizes * (1 - share)), _people(sizes * share)))
+    return sorted(columns, key=_rank)
 
 
 def _rank(two: BinaryColumn) -> tuple[bool, int, float]:
-    """The likeliest first: 0 and 1, then short numbers, then near ones."""
+    """Return the sorting key, the likeliest pair first: 0 and 1, then short numbers, then near ones."""
     return not two.is_rate, len(f"{two.low:g}{two.high:g}"), two.high - two.low
 
 
-def _people(many: FloatArray) -> FloatArray:
-    """Whole persons; a part of one is one."""
-    return np.where(many > 1e-6, np.maximum(np.rint(many), 1.0), 0.0)
+def _people(count: FloatArray) -> FloatArray:
+    """Return whole numbers of people; a fraction of a person is one."""
+    return np.where(count > 1e-6, np.maximum(np.rint(count), 1.0), 0.0)
 
 
 def _short(value: float, span: float) -> bool:
-    """True if a number has three decimals at most, as exactly as means over values so far apart tell.
+    """Return True if a number has at most three decimals, to the precision of means over such a span.
 
     >>> _short(0.25, 1.0), _short(12.3456, 1.0)
     (True, False)

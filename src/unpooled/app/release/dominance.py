@@ -1,4 +1,4 @@
-"""The rule on shares in a release: nobody has more than so much of a total in a column of consumption."""
+"""The dominance rule of a release: a maximum share of one person in the total of a column of consumption."""
 
 import math
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from unpooled.privacy.presets import Preset
 
 
 def check_shares(result: ClusterResult, preset: Preset, named: Sequence[str]) -> None:
-    """Raise InputError unless nobody can have more than the preset's share of a total that is shown."""
+    """Raise InputError if one person may have more than the preset's share of a total that is disclosed."""
     if not preset.max_share:
         return
     settings = result.job.summary
     columns = tuple(named) or (settings.consumption if settings is not None else ())
     if not columns:
-        raise InputError(f"--preset {preset.name} needs --consumption: the columns of consumption")
+        raise InputError(f"--preset {preset.name} needs --consumption with the columns of consumption")
     a = result.agreement
-    view = {column.name: column for column in a.preparation.columns}
-    known = {*view, *a.columns, *(name for name, _ in a.left_out), *result.job.reading.exclude}
+    used = {column.name: column for column in a.preparation.columns}
+    known = {*used, *a.columns, *(name for name, _ in a.left_out), *result.job.reading.exclude}
     for name in columns:
         if name not in known:
-            raise InputError(f"--consumption: there is no column {name!r}; columns are {', '.join(view)}")
-        column = view.get(name)
+            raise InputError(f"--consumption: there is no column {name!r}; columns are {', '.join(used)}")
+        column = used.get(name)
         if column is None:
-            continue  # not in the run, so nothing about it is shown
+            continue  # not in the run, so nothing about it is disclosed
         if not isinstance(column, Number) or isinstance(column, Shaped):
             raise InputError(
-                f"column {name} is no total of numbers in this run: its shares cannot be looked at"
+                f"column {name} does not have totals in this run, so its shares cannot be checked"
             )
         if (
             settings is not None
@@ -39,7 +39,7 @@ def check_shares(result: ClusterResult, preset: Preset, named: Sequence[str]) ->
             and settings.max_share <= preset.max_share
             and settings.min_group_size >= preset.min_people
         ):
-            continue  # every cell of the copies keeps to it, and sums of such cells do
+            continue  # every cell of the summary tables obeys the rule, and so do sums of cells
         _check_bound(result, preset, name)
 
 
@@ -47,26 +47,28 @@ def _check_bound(result: ClusterResult, preset: Preset, name: str) -> None:
     a = result.agreement
     if a.from_summaries:
         raise InputError(
-            f"column {name}: the copies were not made by this run with --consumption {name} and --min-group-size "
-            f"{preset.min_people}, so it is not known whether one person dominates"
+            f"column {name}: one person may dominate a total, because this run did not make the summary "
+            f"tables with --consumption {name} and --min-group-size {preset.min_people}"
         )
     missing = a.missing[:, a.columns.index(name)] if name in a.columns else np.zeros(1)
     if not result.keeps_missing and np.nan_to_num(missing, nan=1.0).any():
-        raise InputError(f"column {name} has missing values that were filled: its shares cannot be looked at")
+        raise InputError(
+            f"column {name} has missing values that were filled, so its shares cannot be checked"
+        )
     for c in range(result.k):
         trait = next(t for t in result.traits(c) if t.column == name)
         place = a.preparation.outputs.index((trait.column, ""))
-        most = max_share(float(behind(result)[c, place]), trait.value, trait.spread)
-        if most > preset.max_share:
+        share = max_share(float(behind(result)[c, place]), trait.value, trait.spread)
+        if share > preset.max_share:
             raise InputError(
-                f"cluster {c + 1}: one of its {result.sizes[c]:.0f} {result.unit} may have up to {most:.0%} "
-                f"of its total of {name} (by their mean and spread); {preset.name} allows "
+                f"cluster {c + 1}: one of its {result.sizes[c]:.0f} {result.unit} may have up to {share:.0%} "
+                f"of its total of {name} (by mean and standard deviation); {preset.name} allows "
                 f"{preset.max_share:.0%}"
             )
 
 
 def max_share(count: float, mean: float, spread: float) -> float:
-    """The most that one of ``count`` values can have of their total, by mean and standard deviation.
+    """Return the largest share that one of ``count`` values can have of their total, by mean and deviation.
 
     No value lies farther from the mean than the deviation times sqrt(count - 1) (Samuelson: How Deviant Can
     You Be? Journal of the American Statistical Association 63, 1968).

@@ -1,6 +1,7 @@
-"""The register of releases: what was released before of the same persons, and whether it may be compared.
+"""The register of releases, which protects people against differences between releases about them.
 
-It is a file beside the folders of runs, ``releases.jsonl``, and has true numbers: it stays inside.
+The register is a file beside the folders of runs, ``releases.jsonl``. It holds true numbers and must not be
+released itself.
 """
 
 import json
@@ -18,6 +19,8 @@ from unpooled.privacy.presets import PRESETS, Preset
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_locks import lock
 
+_COMPARE = "Counts and means are rounded; compare both releases before you hand out both"
+
 
 @dataclass(frozen=True)
 class ReleaseEntry:
@@ -27,18 +30,16 @@ class ReleaseEntry:
     date: str
     run: str
     preset: str
-    sites: dict[str, float]  # persons of every site
-    used: float  # persons that are clustered
+    sites: dict[str, float]  # people of every site
+    used: float  # people that are clustered
     clusters: tuple[float, ...]
     columns: tuple[str, ...]
-    summary_dates: dict[str, str] = field(
-        default_factory=dict
-    )  # by site: the date of the copy it answered from
+    summary_dates: dict[str, str] = field(default_factory=dict)  # by site: the date of its summary table
     means: dict[str, str] = field(default_factory=dict)  # by column: a digest of the mean over all sites
 
 
 def entry_of(result: JobResult, preset: Preset, name: str, date: str) -> ReleaseEntry:
-    """The entry of a run that is about to be released."""
+    """Return the entry of a run that is about to be released."""
     if isinstance(result, ClusterResult):
         a = result.agreement
         sites = dict(zip(a.sites, a.rows.tolist(), strict=True))
@@ -62,32 +63,32 @@ def entry_of(result: JobResult, preset: Preset, name: str, date: str) -> Release
 
 
 def read(path: Path) -> list[ReleaseEntry]:
-    """The entries of a register, none if there is no file; InputError names the line that is not one."""
+    """Return the entries of a register, none if there is no file; InputError names a line that is wrong."""
     if not path.exists():
         return []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a register of releases ({error})") from error
-    found = []
+    entries = []
     for number, line in enumerate(lines, 1):
         try:
-            said = json.loads(line)
+            values = json.loads(line)
             for name in ("clusters", "columns"):
-                said[name] = tuple(said[name])
-            found.append(ReleaseEntry(**said))
+                values[name] = tuple(values[name])
+            entries.append(ReleaseEntry(**values))
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{path}, line {number}: not an entry of a register of releases") from error
-    return found
+    return entries
 
 
 def add(path: Path, entries: Sequence[ReleaseEntry]) -> None:
-    """Write a register with one entry more, the last; InputError if another release was noted meanwhile."""
+    """Write a register whose last entry is new; raise InputError if another release was noted meanwhile."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         lock(folder, wait=True)
         if read(path) != list(entries[:-1]):
-            raise InputError(f"{path}: another release was noted meanwhile; try again")
+            raise InputError(f"{path}: another release was noted meanwhile. Try again")
         text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
         write_atomically(path, text.encode())
     finally:
@@ -97,57 +98,56 @@ def add(path: Path, entries: Sequence[ReleaseEntry]) -> None:
 def relation(
     now: ReleaseEntry, before: Iterable[ReleaseEntry], preset: Preset
 ) -> tuple[list[str], list[str]]:
-    """Sentences on the relation to earlier releases, and warnings; InputError if a difference is too small.
+    """Return sentences on the relation to earlier releases, and warnings, both without true numbers.
 
-    Neither has a true number.
+    Raise InputError if the difference to an earlier release is too small.
     """
-    said, warned = [], []
+    relations, warnings = [], []
     for old in before:
         which = f"release {old.name} of {old.date} (preset {old.preset})"
         if old.run == now.run:
             if old.preset != now.preset:
                 raise InputError(
-                    f"this run was released under preset {old.preset} ({old.name}, {old.date}); what two "
-                    f"rules show of one table can be put together, so it is not under {now.preset} too"
+                    f"this run was released under preset {old.preset} ({old.name}, {old.date}). It cannot be "
+                    f"released under {now.preset} too, because two versions of a table disclose more than one"
                 )
-            said.append(f"{which} has the same numbers, of the same run.")
+            relations.append(f"{which} has the same numbers, from the same run.")
             continue
         both = [site for site in now.sites if site in old.sites]
         if not both:
-            said.append(f"{which} has no site in common with this one.")
+            relations.append(f"{which} has no site in common with this one.")
             continue
-        min_difference = max(
-            preset.min_people, PRESETS[old.preset].min_people if old.preset in PRESETS else 0
-        )
+        min_people = PRESETS[old.preset].min_people if old.preset in PRESETS else 0
+        min_difference = max(preset.min_people, min_people)
         _check_differences(now, old, both, min_difference)
-        said.append(
-            f"{which} is of another run, of {len(both)} of the same sites; no number of persons differs from "
-            f"this one by fewer than {min_difference}, other than by none. Numbers are compared, not who the persons "
-            "are."
+        relations.append(
+            f"{which} is from another run, with {len(both)} of the same sites. The numbers of people at each "
+            f"of these and in total are equal in both, or differ by at least {min_difference}. The check "
+            "compares numbers, not identities."
         )
         if replaced := _replaced(now, old, both):
-            warned.append(
-                f"{replaced}, as many persons as in release {old.name} and other values: somebody may have "
-                "come for somebody else, or have changed, and the difference of both releases is about them. "
-                "Counts are rounded, and so are means; look at both before both are handed out"
+            warnings.append(
+                f"{replaced}, as many people as in release {old.name} but other values: a person may have "
+                "been replaced or have new values, and the difference between both releases is about that "
+                f"person. {_COMPARE}"
             )
         for j, size in enumerate(now.clusters):
             near = [c + 1 for c, n in enumerate(old.clusters) if 0 < abs(n - size) < min_difference]
             if near:
                 others = ", ".join(map(str, near))
-                warned.append(
+                warnings.append(
                     f"cluster {j + 1} here and cluster {others} of release {old.name} have nearly as many "
-                    "persons: if one holds the other, their difference is about a few persons. Counts are "
-                    "rounded, and so are means; look at both before both are handed out"
+                    "people: if one contains the other, their difference is about a few people. "
+                    f"{_COMPARE}"
                 )
-    return said, warned
+    return relations, warnings
 
 
 def _replaced(now: ReleaseEntry, old: ReleaseEntry, both: list[str]) -> str:
-    """Where there are as many persons as in an earlier release, but not the same ones; "" if nowhere.
+    """Return where there are as many people as in an earlier release, but not the same; "" if nowhere.
 
-    A site with as many persons, and a copy of another day; or the same sites with as many in all, and another
-    mean of a column.
+    That is a site with as many people and a summary table of another day, or the same sites with as many
+    people in total and another mean of a column.
     """
     other = [
         site
@@ -158,7 +158,7 @@ def _replaced(now: ReleaseEntry, old: ReleaseEntry, both: list[str]) -> str:
         and now.summary_dates[site] != old.summary_dates[site]
     ]
     if other:
-        return f"{', '.join(other)}: a copy of another day"
+        return f"{', '.join(other)}: a summary table of another day"
     if now.sites == old.sites and now.used == old.used:
         columns = [name for name, mean in now.means.items() if old.means.get(name, mean) != mean]
         return f"all sites together ({', '.join(columns)})" if columns else ""
@@ -166,15 +166,16 @@ def _replaced(now: ReleaseEntry, old: ReleaseEntry, both: list[str]) -> str:
 
 
 def _check_differences(now: ReleaseEntry, old: ReleaseEntry, both: list[str], min_difference: int) -> None:
-    """Raise InputError where a population differs from an earlier one by some persons, but too few.
+    """Raise InputError if a population differs from an earlier one by some people, but too few.
 
-    ``min_difference`` is the larger number of both presets: what either of them protects is not shown by both.
+    ``min_difference`` is the larger minimum of both presets, so that both together disclose no smaller group.
     """
     pairs = [(f"site {site}", now.sites[site], old.sites[site]) for site in both]
     pairs.append(("the whole run", now.used, old.used))
     for what, here, there in pairs:
         if 0 < abs(here - there) < min_difference:
             raise InputError(
-                f"{what} has {here:.0f} persons here and {there:.0f} in release {old.name} ({old.preset}): a "
-                f"difference of {abs(here - there):.0f}, and nothing about fewer than {min_difference} is shown"
+                f"{what} has {here:.0f} people here and {there:.0f} in release {old.name} ({old.preset}): a "
+                f"difference of {abs(here - there):.0f}, and nothing about fewer than {min_difference} may "
+                "be disclosed"
             )

@@ -1,4 +1,4 @@
-"""The tables of a release, from the result of a run; and what in them would break the preset."""
+"""The tables of a release, from the result of a run, and a check of these tables against the preset."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from unpooled.typing import FloatArray
 
 
 class ReleaseTable(NamedTuple):
-    """One CSV file: its heading, its rows, and which of its columns are counts of persons."""
+    """One CSV file: its heading, its rows, and which of its columns are counts of people."""
 
     about: str  # the file in one sentence
     head: tuple[str, ...]
@@ -28,19 +28,20 @@ class ReleaseTable(NamedTuple):
     counts: tuple[str, ...] = ()
 
     def csv(self) -> str:
+        """Return the text of the file."""
         return csv_text([self.head, *self.rows])
 
 
 @dataclass(frozen=True, eq=False)
 class ReleaseContents:
-    """The release of a run: tables by file name, and the numbers that figures are drawn from."""
+    """The contents of a release: tables by file name, and the numbers for its figures."""
 
     tables: dict[str, ReleaseTable]
     sites: tuple[str, ...]
     by_site: Counts  # (sites, clusters)
     means: list[tuple[str, list[str], list[float]]]  # (column, mean by cluster, distance in deviations)
     redacted: int  # cells
-    certain: tuple[str, ...]  # cells that hold for nobody, or for all persons of a cluster
+    certain: tuple[str, ...]  # cells that apply to nobody, or to everybody of a cluster
 
     @property
     def population(self) -> float:
@@ -48,10 +49,9 @@ class ReleaseContents:
 
 
 def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str] = ()) -> ReleaseContents:
-    """The tables of a run without noise; InputError names the number that breaks the preset.
+    """Return the tables of a run without noise; InputError names the number that breaks the preset.
 
-    Of the columns named ``uncertain`` nothing is shown that holds for nobody, or for all persons, of a
-    cluster.
+    For the columns ``uncertain``, numbers that apply to nobody or to everybody of a cluster are redacted.
     """
     sizes = result.sizes
     named = [column.name for column in result.agreement.preparation.columns]
@@ -60,7 +60,7 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
             raise InputError(f"--uncertain: there is no column {name!r}; columns are {', '.join(named)}")
     if result.agreement.used < preset.min_people:
         raise InputError(
-            f"the run has {result.agreement.used:.0f} {result.unit}; {preset.name} shows no number about "
+            f"the run has {result.agreement.used:.0f} {result.unit}; {preset.name} discloses no number about "
             f"fewer than {preset.min_people}"
         )
     for j, size in enumerate(sizes.tolist()):
@@ -68,14 +68,14 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
             small = f" (rounded {rounded(np.array(size), preset.rounding):.0f})"
             raise InputError(
                 f"cluster {j + 1} has {size:.0f} {result.unit}{small if size >= preset.min_people else ''}; "
-                f"{preset.name} shows no number about fewer than {preset.min_people}; fewer clusters may do"
+                f"{preset.name} discloses no number about fewer than {preset.min_people}. Try fewer clusters"
             )
     sites = result.description.sites
     by_site = Counts.from_counts(
         np.array([[result.size_at(i, j) for j in range(result.k)] for i in range(len(sites))]), preset
     )
-    categories, category_cells, certain = _categories(result, preset, uncertain)
-    profiles, means, rates, lost = _profiles(result, preset, by_site, uncertain)
+    categories, redacted_categories, certain = _categories(result, preset, uncertain)
+    profiles, means, rates, redacted_means = _profiles(result, preset, by_site, uncertain)
     unit = result.unit
     tables = {
         "clusters.csv": ReleaseTable(
@@ -101,16 +101,16 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
     }
     if categories is not None:
         tables["categories.csv"] = categories
-    redacted = by_site.redacted + category_cells + lost
+    redacted = by_site.redacted + redacted_categories + redacted_means
     return ReleaseContents(tables, sites, by_site, means, redacted, (*rates, *certain))
 
 
 def _profiles(
     result: ClusterResult, preset: Preset, by_site: Counts, uncertain: Sequence[str]
 ) -> tuple[ReleaseTable, list[tuple[str, list[str], list[float]]], list[str], int]:
-    """Means of numbers by cluster; what is drawn; rates that hold for nobody or for all; cells redacted."""
+    """Return means by cluster, values for the figure, rates of nobody or everybody, redacted cells."""
     transform = result.agreement.preparation
-    unit, rows, drawn, certain, lost = result.unit, [], [], [], 0
+    unit, rows, drawn, certain, redacted = result.unit, [], [], [], 0
     places = {label: j for j, (label, category) in enumerate(transform.outputs) if not category}
     spreads = {
         (c, t.column): (t.value, t.spread)
@@ -127,50 +127,50 @@ def _profiles(
         twos = _two_values(result, column, cells, sizes)
         two = twos[0] if twos else None
         weights = _weights(result, preset, by_site, sizes)
-        shown = []
+        released = []
         for c, (mean, spread) in enumerate(cells):
-            apart, many = sizes[c : c + 1], math.nan
+            counts, with_high = sizes[c : c + 1], math.nan
             if two is not None:
                 share = min(max((mean - two.low) / (two.high - two.low), 0.0), 1.0)
-                told = weights[c] * np.array([share, 1 - share])
-                apart = np.concatenate([told.round(6), *([t.lows[c], t.highs[c]] for t in twos)])
-                many = float(rounded(told[:1], preset.rounding)[0])
-            sure = many in (0.0, weights[c])
-            enough = bool(weights[c]) and large_enough(apart, preset).all()
-            if not enough or (sure and column.name in uncertain):
-                shown.append((REDACTED, REDACTED))
-                lost += 1
+                computable = weights[c] * np.array([share, 1 - share])
+                counts = np.concatenate([computable.round(6), *([t.lows[c], t.highs[c]] for t in twos)])
+                with_high = float(rounded(computable[:1], preset.rounding)[0])
+            is_certain = with_high in (0.0, weights[c])
+            enough = bool(weights[c]) and large_enough(counts, preset).all()
+            if not enough or (is_certain and column.name in uncertain):
+                released.append((REDACTED, REDACTED))
+                redacted += 1
             elif two is not None:
-                shown.append((_mean_of_two(two, many / float(weights[c])), ""))
-                if sure:
-                    whom = f"all {unit}" if many else "nobody"
-                    certain.append(f"{label} {two.high:g}: {whom} of cluster {c + 1}")
+                released.append((_mean_of_two(two, with_high / float(weights[c])), ""))
+                if is_certain:
+                    people = f"all {unit}" if with_high else "nobody"
+                    certain.append(f"{label} {two.high:g}: {people} of cluster {c + 1}")
             else:
-                shown.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
+                released.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
         kind = "rate" if two is not None and two.is_rate else "mean"
-        there = np.array([mean != REDACTED for mean, _ in shown])
-        mean_of_all = _overall(shown, there * weights)
+        disclosed = np.array([mean != REDACTED for mean, _ in released])
+        mean_of_all = _overall(released, disclosed * weights)
         rows += [
-            (label, str(c + 1), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *shown[c])
+            (label, str(c + 1), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *released[c])
             for c in range(result.k)
         ]
-        behind_all = f"{weights[there].sum():.0f}" if there.any() else REDACTED
-        rows.append((label, "all shown", behind_all, kind, mean_of_all, ""))
-        drawn.append((label, [mean for mean, _ in shown], _apart(shown, weights, mean_of_all, two)))
+        total = f"{weights[disclosed].sum():.0f}" if disclosed.any() else REDACTED
+        rows.append((label, "all disclosed", total, kind, mean_of_all, ""))
+        drawn.append((label, [mean for mean, _ in released], _effects(released, weights, mean_of_all, two)))
     table = ReleaseTable(
-        f"The mean of each column in each cluster, over its {unit}{_of_whom(result)} A column of 0 and 1 has "
-        "the rate of 1, of rounded counts, and one that may have two other values only has a mean of rounded "
-        "counts, without a deviation. The last line of a column is the mean of the lines above it, "
-        "weighted by their counts.",
+        f"The mean of each column in each cluster, over its {unit}{_counted_people(result)} A column of 0 "
+        "and 1 has the rate of 1, computed from rounded counts. A column that may have two other values has a "
+        "mean computed from rounded counts, and no deviation. The last line of a column is the mean of the "
+        "lines above it, weighted by their counts.",
         ("column", "cluster", unit, "kind", "value", "standard_deviation"),
         rows,
         (unit,),
     )
-    return table, drawn, certain, lost
+    return table, drawn, certain, redacted
 
 
 def behind(result: ClusterResult) -> FloatArray:
-    """(k, d) the rows behind the mean of each prepared column in each cluster."""
+    """Return (k, d) the rows behind the mean of each prepared column in each cluster."""
     known = result.description.known
     if known is not None:
         return known
@@ -178,9 +178,9 @@ def behind(result: ClusterResult) -> FloatArray:
 
 
 def _weights(result: ClusterResult, preset: Preset, by_site: Counts, sizes: FloatArray) -> FloatArray:
-    """(k,) the count that is shown beside the means of a column; 0 where it is redacted.
+    """Return (k,) the count beside the means of a column; 0 where it is redacted.
 
-    Where no cell is missing that of the cluster, else the rounded number of rows that have a value.
+    It is the count of the cluster; if missing cells stay missing, the rounded number of rows with a value.
     """
     if not result.keeps_missing:
         totals: FloatArray = by_site.values.sum(axis=0)
@@ -190,14 +190,14 @@ def _weights(result: ClusterResult, preset: Preset, by_site: Counts, sizes: Floa
     return weights
 
 
-def _of_whom(result: ClusterResult) -> str:
+def _counted_people(result: ClusterResult) -> str:
     if result.keeps_missing:
-        return " that have a value, who are counted."
-    return ", of which those at sites that are shown are counted; missing values are filled."
+        return " with a value, which are counted."
+    return ". Counts cover the sites whose counts are disclosed; missing values are filled."
 
 
 def rounded_mean(mean: float, spread: float) -> str:
-    """A mean to the second digit of its standard deviation; of a constant, three digits.
+    """Return a mean to the second digit of its standard deviation; of a constant, three digits.
 
     >>> rounded_mean(48.731, 8.82), rounded_mean(52314.7, 17000.0), rounded_mean(2015.31, 0.42)
     ('48.7', '52000', '2015.31')
@@ -214,7 +214,7 @@ def rounded_mean(mean: float, spread: float) -> str:
 def _two_values(
     result: ClusterResult, column: Number, cells: list[tuple[float, float]], sizes: FloatArray
 ) -> list[BinaryColumn]:
-    """The two values that a column can have; none if it cannot be one of two values."""
+    """Return the pairs of values that a column can have; none if it is not a binary column."""
     a = result.agreement
     means, spreads = np.array(cells).T
     filled = 0.0
@@ -229,24 +229,24 @@ def _two_values(
 
 
 def _mean_of_two(two: BinaryColumn, share: float) -> str:
-    """The mean of two values, of rounded counts: a rate, or to a hundredth of the way between both."""
+    """Return the mean of two values from rounded counts: a rate, or to a hundredth of their distance."""
     span = two.high - two.low
     return figure(share) if two.is_rate else rounded_mean(two.low + span * share, span / 10)
 
 
-def _overall(shown: list[tuple[str, str]], weights: FloatArray) -> str:
-    """The mean over clusters as they are shown: it says nothing that they do not."""
-    pairs = [(_number(mean), w) for (mean, _), w in zip(shown, weights, strict=True) if mean != REDACTED]
+def _overall(released: list[tuple[str, str]], weights: FloatArray) -> str:
+    """Return the mean over clusters, from released numbers alone, so that it discloses nothing more."""
+    pairs = [(_number(mean), w) for (mean, _), w in zip(released, weights, strict=True) if mean != REDACTED]
     total = sum(w for _, w in pairs)
     return figure(sum(m * w for m, w in pairs) / total) if total else REDACTED
 
 
-def _apart(
-    shown: list[tuple[str, str]], weights: FloatArray, overall: str, two: BinaryColumn | None
+def _effects(
+    released: list[tuple[str, str]], weights: FloatArray, overall: str, two: BinaryColumn | None
 ) -> list[float]:
-    """How far each mean lies from that of all, in standard deviations, from numbers that are shown."""
-    means = np.array([_number(mean) for mean, _ in shown])
-    inside = np.array([_number(spread) for _, spread in shown]) ** 2
+    """Return the distance of each mean from that of all in standard deviations, from released numbers."""
+    means = np.array([_number(mean) for mean, _ in released])
+    inside = np.array([_number(spread) for _, spread in released]) ** 2
     if two is not None:
         inside = (means - two.low) * (two.high - means)
     there = ~np.isnan(means)
@@ -258,17 +258,17 @@ def _apart(
     return [float(m - middle) / scale if scale > 0 else 0.0 for m in means]
 
 
-def _number(said: str) -> float:
-    return math.nan if said in (REDACTED, "-", "") else float(said)
+def _number(text: str) -> float:
+    return math.nan if text in (REDACTED, "-", "") else float(text)
 
 
 def _categories(
     result: ClusterResult, preset: Preset, uncertain: Sequence[str]
 ) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
-    """Counts of levels by cluster, cells that are redacted, and those that hold for nobody or for all."""
+    """Return counts of categories by cluster, the number of redacted cells, cells of nobody or everybody."""
     transform, unit = result.agreement.preparation, result.unit
     values = transform.undo(result.description.means)
-    rows, lost, certain, at, counted = [], 0, [], 0, behind(result)
+    rows, redacted, certain, at, counted = [], 0, [], 0, behind(result)
     for column in transform.columns:
         if not isinstance(column, Category):
             at += column.width
@@ -276,27 +276,29 @@ def _categories(
         shares = np.clip(np.nan_to_num(values[:, at : at + column.width]), 0.0, 1.0)
         counts = np.rint(shares * counted[:, at, None])
         at += column.width
-        if column.name in uncertain:  # all levels of a cluster: one that is hidden alone is known to be none
+        if (
+            column.name in uncertain
+        ):  # all categories of the cluster: one redacted alone would be known to be 0
             counts[(counts == 0).any(axis=1)] = np.nan
         cells = Counts.from_counts(counts, preset)
-        lost += cells.redacted
+        redacted += cells.redacted
         for c in range(result.k):
-            whole = cells.disclosed[c].all() and cells.values[c].sum() > 0
+            complete = cells.disclosed[c].all() and cells.values[c].sum() > 0
             for place, category in enumerate(column.places):
-                share = f"{cells.values[c, place] / cells.values[c].sum():.3f}" if whole else REDACTED
+                share = f"{cells.values[c, place] / cells.values[c].sum():.3f}" if complete else REDACTED
                 rows.append((column.label, category, str(c + 1), cells.text(c, place), share))
-                if whole and cells.values[c, place] in (0.0, cells.values[c].sum()):
-                    some = "nobody" if not cells.values[c, place] else f"all {unit}"
-                    certain.append(f"{column.label} {category}: {some} of cluster {c + 1}")
+                if complete and cells.values[c, place] in (0.0, cells.values[c].sum()):
+                    people = "nobody" if not cells.values[c, place] else f"all {unit}"
+                    certain.append(f"{column.label} {category}: {people} of cluster {c + 1}")
     if not rows:
         return None, 0, ()
     about = (
-        f"The number of {unit} with each level of a category in each cluster"
-        f"{'' if result.keeps_missing else ', missing ones filled'}; shares are of the rounded counts."
+        f"The number of {unit} with each category of a column in each cluster"
+        f"{'' if result.keeps_missing else ', missing values filled'}; shares are of the rounded counts."
     )
     return (
         ReleaseTable(about, ("column", "category", "cluster", unit, "share"), rows, (unit,)),
-        lost,
+        redacted,
         tuple(certain),
     )
 
@@ -315,7 +317,7 @@ def _scores(result: ClusterResult, by_site: Counts) -> ReleaseTable:
 
 
 def _three(value: float) -> str:
-    """Three digits.
+    """Return a number with three digits.
 
     >>> _three(123456.0), _three(0.23719), _three(float("nan"))
     ('123000', '0.237', '-')
@@ -324,7 +326,7 @@ def _three(value: float) -> str:
 
 
 def build_private_release(result: PrivateResult, preset: Preset) -> ReleaseContents:
-    """The tables of a run with noise: its numbers, which are released as they are but for rounding."""
+    """Return the tables of a run with differential privacy; its noisy numbers are only rounded."""
     state, order = result.run.state, [int(j) for j in result.order]
     counts = Counts.from_counts(np.maximum(state.sizes[order], 0.0)[None, :], preset)
     columns = result.method.columns
@@ -353,13 +355,13 @@ def build_private_release(result: PrivateResult, preset: Preset) -> ReleaseConte
 
 
 def breaches(tables: dict[str, ReleaseTable], preset: Preset) -> list[str]:
-    """The counts of tables, as they are written, that break the preset: file, row and value."""
-    found = []
+    """Return the counts that break the preset, as they are written: file, row and value."""
+    wrong = []
     for file, table in tables.items():
         for row in table.rows:
             for name in table.counts:
-                said = row[table.head.index(name)]
-                count = 0.0 if said == REDACTED else float(said)
+                cell = row[table.head.index(name)]
+                count = 0.0 if cell == REDACTED else float(cell)
                 if count % preset.rounding or 0 < count < preset.min_people:
-                    found.append(f"{file}: {name} of {row[0]} is {said}")
-    return found
+                    wrong.append(f"{file}: {name} of {row[0]} is {cell}")
+    return wrong

@@ -1,9 +1,9 @@
-"""Counts as they may be released: small ones redacted, and what would give them away; the rest rounded.
+"""Counts for a release: small counts and those that would disclose them are redacted, the others rounded.
 
-Every total of a release is a sum of counts that are shown in it, after rounding. So no total says anything
-that the shown counts do not say, and nothing redacted follows from it by subtraction. Redacted counts of a
-row, or of a column, are together at least the smallest count that may be shown, and no small one follows from
-the others, for the case that somebody knows the true totals from elsewhere.
+Every total of a release is the sum of disclosed counts, after rounding. Therefore no total discloses more
+than these counts, and no redacted count can be computed from it by subtraction. The redacted counts of a row
+or a column add up to at least the smallest count that may be disclosed, and a small one cannot be computed
+from the others, even by someone who knows the true totals.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ REDACTED = "[REDACTED]"
 
 
 def rounded(counts: FloatArray, base: int) -> FloatArray:
-    """The nearest multiples of ``base``; halves go up.
+    """Return the nearest multiples of ``base``; halves are rounded up.
 
     >>> rounded(np.array([7.0, 8.0, 12.0, 13.0]), 5).tolist()
     [5.0, 10.0, 10.0, 15.0]
@@ -28,29 +28,29 @@ def rounded(counts: FloatArray, base: int) -> FloatArray:
 
 
 def large_enough(counts: FloatArray, preset: Preset) -> BoolArray:
-    """True where a count is none, or large enough both as it is and rounded.
+    """Return True where a count is 0, or large enough both before and after rounding.
 
     >>> from unpooled.privacy.presets import PRESETS
     >>> large_enough(np.array([0.0, 7.0, 8.0, 11.0]), PRESETS["opensafely"]).tolist()
     [True, False, True, True]
-    >>> large_enough(np.array([11.0, 12.0, 13.0]), PRESETS["cms"]).tolist()  # 11 and 12 would be shown as 10
+    >>> large_enough(np.array([11.0, 12.0, 13.0]), PRESETS["cms"]).tolist()  # 11 and 12 would become 10
     [False, False, True]
     """
-    least = np.minimum(counts, rounded(counts, preset.rounding))
-    enough: BoolArray = (counts == 0) | ((counts > 0) & (least >= preset.min_people))
+    smaller = np.minimum(counts, rounded(counts, preset.rounding))
+    enough: BoolArray = (counts == 0) | ((counts > 0) & (smaller >= preset.min_people))
     return enough
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """A table of counts of which some are shown, as multiples of the preset's rounding."""
+    """A table of counts of which some are disclosed, as multiples of the preset's rounding."""
 
     disclosed: BoolArray  # (rows, columns)
-    values: FloatArray  # (rows, columns) rounded; 0 where not shown
+    values: FloatArray  # (rows, columns) rounded; 0 where redacted
 
     @classmethod
     def from_counts(cls, counts: FloatArray, preset: Preset) -> "Counts":
-        """The counts (rows, columns) under a preset; nan: the site itself did not show it."""
+        """Return the counts (rows, columns) under a preset; the site itself suppressed those that are nan."""
         known = np.nan_to_num(counts)
         disclosed = large_enough(known, preset) & ~np.isnan(counts)
         small = ~disclosed & (known > 0)
@@ -65,10 +65,11 @@ class Counts:
         return cls(disclosed, np.where(disclosed, rounded(known, preset.rounding), 0.0))
 
     def text(self, i: int, j: int) -> str:
+        """Return a count as the release shows it."""
         return f"{self.values[i, j]:.0f}" if self.disclosed[i, j] else REDACTED
 
     def total(self, j: int) -> str:
-        """The sum of what is shown in a column; redacted if nothing but zeros is shown."""
+        """Return the sum of a column's disclosed counts; redacted if all these are 0 and others redacted."""
         total = self.values[:, j].sum()
         return f"{total:.0f}" if total else REDACTED if not self.disclosed[:, j].all() else "0"
 
@@ -78,34 +79,34 @@ class Counts:
 
 
 def is_derivable(suppressed: BoolArray, i: int, j: int) -> bool:
-    """True if a hidden cell follows from the true totals of all rows and columns and the cells not hidden.
+    """Return True if a suppressed cell can be computed from all true totals and the cells not suppressed.
 
-    Rows and columns are the ends of hidden cells; a cell follows unless another way leads from its row to
-    its column.
+    Rows and columns are the nodes of a graph, suppressed cells its edges. A cell can be computed unless
+    another path leads from its row to its column.
 
     >>> is_derivable(np.array([[True, True], [True, True]]), 0, 0)
     False
     >>> is_derivable(np.array([[True, True], [True, False]]), 0, 0)
     True
     """
-    rows, seen_columns = {i}, np.zeros(suppressed.shape[1], dtype=np.bool_)
-    waiting = [i]
-    while waiting:
-        row = waiting.pop()
-        for column in np.flatnonzero(suppressed[row] & ~seen_columns).tolist():
+    rows, reached_columns = {i}, np.zeros(suppressed.shape[1], dtype=np.bool_)
+    queue = [i]
+    while queue:
+        row = queue.pop()
+        for column in np.flatnonzero(suppressed[row] & ~reached_columns).tolist():
             if (row, column) == (i, j):
                 continue
-            seen_columns[column] = True
+            reached_columns[column] = True
             more = [r for r in np.flatnonzero(suppressed[:, column]).tolist() if r not in rows]
             rows.update(more)
-            waiting += more
-    return not seen_columns[j]
+            queue += more
+    return not reached_columns[j]
 
 
 def _suppress_beside(disclosed: BoolArray, known: FloatArray, small: BoolArray) -> BoolArray:
-    """Hide three cells beside each small one that would follow: of its row, of its column, and between both.
+    """Suppress three cells with each small one that could be computed, the four corners of a rectangle.
 
-    Those with the fewest persons are taken; if there are no three, the smallest of its row or column.
+    The three with the fewest people are taken; if there are no three, the smallest cell of the row or column.
     """
     disclosed = disclosed.copy()
     for i, j in zip(*(place.tolist() for place in np.nonzero(small)), strict=True):
