@@ -1,17 +1,27 @@
-"""Runtimes: they carry questions to sites and replies back."""
+"""Federations: how questions reach the sites and replies come back, in one process or between machines.
 
+``Federation`` is what an algorithm asks, ``Transport`` is what carries the bytes to the sites and back.
+``Simulation`` is a federation whose sites are all in this process.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unpooled.federation.simulation import Simulation
+    from unpooled.protocol.exchange import Federation, Transport
 
-__all__ = ["Simulation"]
+__all__ = ["Federation", "Simulation", "Transport"]
+
+_HOME = {
+    "Federation": "unpooled.protocol.exchange",
+    "Simulation": "unpooled.federation.simulation",
+    "Transport": "unpooled.protocol.exchange",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the runtime in one process where it is first used: between machines nobody needs it."""
-    if name == "Simulation":
-        from unpooled.federation.simulation import Simulation
-
-        return Simulation
+    """Import a name when it is first used: a server's supervisor needs none of them, nor numpy."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'unpooled.federation' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The coordinator's process in a run between machines, the same for every engine.
 
-An engine starts this process and one at every site (``site.session``), and carries bytes between them. It gives
-the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
+An engine starts this process and one at every site (``site.session``), and carries bytes between them. It
+gives the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
 """
 
 import json
@@ -26,6 +26,7 @@ from unpooled.protocol.run_loop import RoundRecord, run
 from unpooled.site.identity import identity_in
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.storage.file_locks import locked
 
 
@@ -75,7 +76,8 @@ class ProgressFile:
         self._waiting: dict[SiteId, float] = {}
 
     def write(self, state: str, **more: Any) -> None:
-        write_atomically(self.path, json.dumps({"state": state, "time": time.time(), **more}).encode())
+        values = {"format": FORMAT, "state": state, "time": time.time(), **more}
+        write_atomically(self.path, json.dumps(values).encode())
 
     def record(self, record: RoundRecord) -> None:
         self._record = {"record": asdict(replace(record, sent=dict(record.sent)))}
@@ -95,10 +97,17 @@ class ProgressFile:
         self.write(FAILED, kind=type(error).__name__, text=str(error), table=table, retry=retry)
 
     def read(self) -> dict[str, Any]:
+        """Return the last record; raise InputError if it is of another format."""
         try:
-            return dict(json.loads(self.path.read_text(encoding="utf-8")))
+            values = dict(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {"state": WAITING}
+        if problem := format_error(values.get("format")):
+            raise InputError(
+                f"{self.path}: a run of {problem}. Finish it with the release that began it, or remove its "
+                "folder."
+            )
+        return values
 
 
 def append_log_heads(path: Path, new: list[tuple[SiteId, str]]) -> None:

@@ -1,8 +1,9 @@
-"""Start of a process that does not outlive its parent: ``python -P tied.py PARENT MODULE ARGUMENTS...``.
+"""Start of a process that ends with its parent: ``python -P die_with_parent.py PARENT MODULE ARGUMENTS...``.
 
-Run as a script, before anything else is imported. The operating system kills this process when its parent
-dies, even if this process is stopped or hangs; a parent that died before is noticed here. ``PARENT`` is the
-parent's process id. The kernel watches the thread that started the process: it must be one that lives on.
+Runs as a script, before anything else is imported. The operating system kills this process when its parent
+dies, even if this process is stopped or hangs. If the parent died before, this script ends the process.
+``PARENT`` is the parent's process id. The kernel watches the thread that started the process, so that thread
+must not end early.
 """
 
 import ctypes
@@ -16,12 +17,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def command(module: str, *words: str) -> list[str]:
-    """The command that runs a module in a process that ends with this one."""
+    """Return the command that runs a module in a process that ends with this one."""
     return [sys.executable, "-P", str(Path(__file__)), str(os.getpid()), module, *words]
 
 
 def die_with_parent(parent: int) -> None:
-    """End with the parent, from now on; at once if it has ended."""
+    """Let this process end with its parent; end at once if the parent has ended."""
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         os._exit(1)
     if os.getppid() != parent:

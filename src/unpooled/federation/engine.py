@@ -1,6 +1,6 @@
 """The functions that an engine must offer, and the list of engines.
 
-There is one engine today; this boundary keeps NVFLARE out of every file outside ``runtimes/nvflare``.
+There is one engine today; this boundary keeps NVFLARE out of every file outside ``federation/nvflare``.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,12 +18,12 @@ if TYPE_CHECKING:  # a server's supervisor needs neither, nor all that they impo
     from unpooled.federation.coordinator_run import AnyTask
     from unpooled.site.session import RunTerms
 
-ENGINES = {"nvflare": "unpooled.federation.nvflare"}
+ENGINES = {"nvflare": "unpooled.federation.nvflare.nvflare_engine"}
 
 
 @dataclass(frozen=True)
 class EngineIdentity:
-    """A party's private key, its certificate, and that of the authority that signed it; PEM."""
+    """A party's private key, its certificate, and the certificate of the authority that signed it; PEM."""
 
     key: str
     certificate: str
@@ -55,26 +55,28 @@ class Engine(Protocol):
     def server_command(self, folder: Path, address: Address) -> list[str]: ...
     def site_command(self, folder: Path, address: Address, site: SiteId) -> list[str]: ...
     def connected(self, server: Path) -> Mapping[SiteId, float] | None: ...  # seconds since last contact
-    def server_problem(
-        self, server: Path
-    ) -> str: ...  # why a server that lives records nothing; "" if it does
-    def refused_names(self, server: Path) -> tuple[str, ...]: ...  # names refused: no sites of the federation
+
+    # the reason why a server whose process is alive records nothing; "" if it records
+    def server_problem(self, server: Path) -> str: ...
+
+    # names that tried to connect with a valid certificate and are not sites of the federation
+    def refused_names(self, server: Path) -> tuple[str, ...]: ...
     def identity(self, site: Path) -> tuple[Path, Path, Path]: ...  # paths: certificate, key, root
     def seconds_since_contact(
         self, site: Path
-    ) -> float | None: ...  # seconds since the site last reached its server
+    ) -> float | None: ...  # None: the site never reached its server
     def write_job(self, folder: Path, task: "AnyTask", terms: "RunTerms") -> None: ...
+
+    # yields a function: the job's end state, None while the job runs
     def submitted_job(
         self, console: Path, job: Path, timeout: float
-    ) -> AbstractContextManager[
-        Callable[[], str | None]
-    ]: ...  # yields a function: the job's end state, None while it runs
+    ) -> AbstractContextManager[Callable[[], str | None]]: ...
 
 
 def engine(name: str) -> Engine:
-    """The engine of a name; InputError if it is unknown or not installed."""
+    """Return the engine of a name; raise InputError if it is unknown or not installed."""
     if name not in ENGINES:
-        raise InputError(f"engines are {', '.join(ENGINES)}, got {name!r}")
+        raise InputError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
     if find_spec(name) is None:
-        raise InputError(f"the engine {name} is not installed: pip install 'unpooled[{name}]'")
+        raise InputError(f"the engine {name} is not installed. Install it: pip install 'unpooled[{name}]'")
     return cast(Engine, import_module(ENGINES[name]))

@@ -1,4 +1,4 @@
-"""Sites of this process that answer for themselves: each is asked with bytes, through its own door."""
+"""The transport to sites in this process: request and response are bytes, as between machines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ class PlainSite(NamedTuple):
     """The rows of a site without rules of its own."""
 
     name: SiteId
-    rows: Any  # an array, a Table or a Copy
+    rows: Any  # an array, a Table or a SummaryTable
     weights: FloatArray | None
     within: FloatArray | None
     grouped: bool
@@ -25,7 +25,7 @@ class PlainSite(NamedTuple):
 
 
 class LocalTransport:
-    """The carrier within one process: a site that fails ends the run, unless ``tolerate_failures``."""
+    """The Transport within one process. A site that fails ends the run, unless ``tolerate_failures``."""
 
     def __init__(self, sites: Mapping[SiteId, Site], tolerate_failures: bool = False) -> None:
         self._sites, self._tolerate_failures = sites, tolerate_failures
@@ -46,15 +46,15 @@ def make_sites(
     secure: SecureSums | None,
     allowed_in_clear: tuple[str, ...],
 ) -> tuple[list[Site], SecureSums | None]:
-    """A Site for each, with its part in secure sums if they are used, and the settings of these."""
+    """Return a Site for each, with a mask if secure sums are used, and the settings of the secure sums."""
     masks: Mapping[SiteId, Any] = {}
     if secure is not None:
         from unpooled.privacy.secure_sum.site_mask import site_masks
 
-        for h in plain_sites:
-            _check_range(h.name, h.rows, h.weights)
+        for site in plain_sites:
+            _check_range(site.name, site.rows, site.weights)
         secure = replace(secure, min_cluster_size=max(secure.min_cluster_size, minimum))
-        names = tuple(h.name for h in plain_sites)
+        names = tuple(site.name for site in plain_sites)
         masks = site_masks(
             names,
             min_sites=secure.min_sites,
@@ -64,21 +64,21 @@ def make_sites(
         )
     sites = [
         Site(
-            h.name,
-            h.rows,
-            h.weights,
-            grouped=h.grouped,
-            within=h.within,
+            site.name,
+            site.rows,
+            site.weights,
+            grouped=site.grouped,
+            within=site.within,
             min_cluster_size=minimum,
-            mask=masks.get(h.name),
+            mask=masks.get(site.name),
         )
-        for h in plain_sites
+        for site in plain_sites
     ]
     return sites, secure
 
 
 def _check_range(name: SiteId, rows: Any, weights: FloatArray | None) -> None:
-    """InputError if the rows of an array are too large for secure sums; a table's columns have units."""
+    """Raise InputError if values of an array are too large for secure sums; a table's columns are scaled."""
     if isinstance(rows, np.ndarray) and rows.size:
         mass = float(len(rows)) if weights is None else float(np.sum(weights))
         check_range(f"site {name}", float(np.abs(rows).max()), max(mass, 1.0) * rows.shape[1])

@@ -1,7 +1,8 @@
-"""The members of a tree of federations: each passes up the fingerprints of its members' keys, once a run.
+"""Membership in a tree of federations: each reports the fingerprints of its members' keys, once a run.
 
-So a site that is reached by two paths is found, and a federation that contains itself. Nothing else of a
-member goes up: no name, no address. What is wrong with the tree ends the run, in one line.
+The coordinator at the top thereby detects a site that is reached by two paths and a federation that contains
+itself. A federation reports nothing else about a member: no name, no address. An invalid tree ends the run
+with an error of one line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ _MAX_BYTES = 64 * 2**20  # bytes of an answer: fingerprints of a million sites
 
 @dataclass(frozen=True, eq=False)
 class Members(Reply):
-    """The fingerprints of the keys of a federation and of all its members, or what is wrong with them."""
+    """The fingerprints of the keys of a federation and of all its members, or why they are not a tree."""
 
     keys: Annotated[tuple[str, ...], Text("keys")]
     version: Annotated[str, Text()]  # of unpooled
@@ -30,18 +31,18 @@ class Members(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskMembers(Question[Members]):
-    """Who are your members? ``ancestors``: the federations through which the question came, by fingerprint."""
+    """Asks a federation for its members; ``ancestors`` are the fingerprints of the federations above it."""
 
     reads = "nothing"
 
     ancestors: Annotated[tuple[str, ...], Text("ancestors")] = ()
 
     def answer_all(self, batch: SiteBatch) -> list[Members]:
-        raise QueryRefusedError("this is a site, not a federation: it has no members")
+        raise QueryRefusedError("this is a site, not a federation. It has no members.")
 
 
 class TreeError(InputError):
-    """Federations that do not make a tree. ``shown``: the same without names of members, to be passed up."""
+    """The federations do not form a tree. ``public_message`` names no members and may be passed up."""
 
     def __init__(self, message: str, public_message: str = "") -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class TreeError(InputError):
 
 
 class Membership:
-    """The members of one federation: the keys of sites, and the federations, which are asked for theirs."""
+    """The members of one federation: the keys of its sites, and its federations, which it asks for theirs."""
 
     def __init__(
         self, transport: Transport, keys: Mapping[SiteId, str], federations: Sequence[SiteId]
@@ -58,20 +59,23 @@ class Membership:
         self._paths = {key: site for site, key in sorted(keys.items()) if key}  # of every known key
         if len(self._paths) < sum(map(bool, keys.values())):
             one, other = next((a, b) for a in keys for b in keys if a < b and keys[a] == keys[b])
-            raise TreeError(f"{one} and {other} are one site: they have one key", "two members are one site")
+            raise TreeError(
+                f"{one} and {other} are the same site: they have the same key",
+                "two members are the same site",
+            )
         self._sites = dict(self._paths)
         self._run: str | None = None
-        self._known: set[SiteId] = set()  # federations that have said who their members are
-        self._closed = False  # the keys have been passed up: nobody new can be taken in
+        self._known: set[SiteId] = set()  # federations that have reported their members
+        self._closed = False  # the keys have been passed up: no federation can be added any more
 
     def keys(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
-        """The fingerprints of all members, to be passed up; a federation that is silent now stays out."""
+        """Return the fingerprints of all members, to be passed up; federations that are silent stay out."""
         self.unanswered(request_id, ancestors)
         self._closed = True
         return tuple(sorted(self._paths))
 
     def unanswered(self, request_id: RequestId, ancestors: tuple[str, ...] = ()) -> dict[SiteId, str]:
-        """The federations that have not said who their members are, and why; they take no part before."""
+        """Return the federations that have not reported their members, and why; they take no part so far."""
         if request_id.run != self._run:
             self._run, self._known, self._closed, self._paths = (
                 request_id.run,
@@ -81,14 +85,14 @@ class Membership:
             )
         new = [site for site in self._federations if site not in self._known]
         if self._closed:
-            return dict.fromkeys(new, "did not say in time who its members are")
+            return dict.fromkeys(new, "did not report its members in time")
         if not new:
             return {}
         request = codec.wrap(Request(request_id, (Part("each", AskMembers(ancestors), None, 0),)))
-        came = self._transport.send_and_receive(dict.fromkeys(new, request))
+        responses = self._transport.send_and_receive(dict.fromkeys(new, request))
         silent: dict[SiteId, str] = {}
         for site in new:
-            data = came.get(site)
+            data = responses.get(site)
             if not isinstance(data, bytes):
                 silent[site] = data or "no answer"
                 continue
@@ -103,27 +107,27 @@ class Membership:
         return silent
 
     def needs_exchange(self, run: str) -> bool:
-        """True if somebody is to be asked in this run, which takes an exchange of its own."""
+        """Return True if federations must still be asked in this run, which takes an exchange of its own."""
         done = self._closed or len(self._known) == len(self._federations)
         return bool(self._federations) and not (run == self._run and done)
 
 
 def _read(site: SiteId, data: bytes) -> Members:
-    """The members of a federation; TreeError if it has none to tell, with its reason."""
+    """Return the members of a federation; raise TreeError with its reason if it reports none."""
     try:
         answer: Response = codec.unwrap(data, expect=Response, limit=_MAX_BYTES)
     except CodecError as error:
-        raise TreeError(f"{site} cannot be understood: {error}") from error
+        raise TreeError(f"the answer of {site} cannot be read: {error}") from error
     reply = answer.replies[0] if answer.replies else None
     if isinstance(reply, Refusal):
         raise TreeError(f"{site}: {reply.reason}")
     if not isinstance(reply, Members):
-        raise TreeError(f"{site} did not say who its members are")
+        raise TreeError(f"{site} did not report its members")
     if reply.fault:
         raise TreeError(f"{site}: {reply.fault}")
     if reply.version != version("unpooled"):
         raise TreeError(
-            f"{site} has unpooled {reply.version}, the federation above it {version('unpooled')}: a tree has "
-            "one version"
+            f"{site} has unpooled {reply.version}, the federation above it {version('unpooled')}. All "
+            "federations of a tree need the same version."
         )
     return reply

@@ -1,4 +1,4 @@
-"""The port of a server: whether it is free, and whose it is."""
+"""The port of a server: whether it is free, and which process listens at it."""
 
 import contextlib
 import errno
@@ -10,11 +10,13 @@ _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
 
 
 def port_taken(port: int) -> str:
-    """The reason why a server cannot listen at a port of this machine; "" if it can."""
+    """Return the reason why a server cannot listen at a port of this machine, or "" if it can."""
     for info in socket.getaddrinfo(None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
         try:
             with socket.socket(info[0], info[1]) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what just closed is no obstacle
+                probe.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+                )  # a socket that just closed is fine
                 if info[0] == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(info[4])
@@ -22,31 +24,31 @@ def port_taken(port: int) -> str:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return (
-                    f"port {port} of this machine belongs to {_owner(port)}; stop it, or make a federation "
-                    "with another port"
+                    f"port {port} of this machine belongs to {_owner(port)}. Stop that process, or make a "
+                    "federation with another port."
                 )
             if error.errno == errno.EACCES:
-                return f"port {port} may be opened by root only; those from 1024 on are free to all"
+                return f"only root may open port {port}. Use a port from 1024 on."
     return ""
 
 
 def listens(pid: int, port: int) -> bool:
-    """True if a process listens at a port."""
+    """Return True if a process listens at a port."""
     return bool(_sockets(pid) & _listening(port))
 
 
 def _owner(port: int) -> str:
-    """The program that listens at a port, as far as this user may see it."""
-    wanted = _listening(port)
+    """Return the process that listens at a port, if this user may see it."""
+    sockets = _listening(port)
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and _sockets(int(entry.name)) & wanted:
+            if entry.name.isdigit() and _sockets(int(entry.name)) & sockets:
                 return f"process {entry.name} ({(entry / 'comm').read_text().strip()})"
     return "another program"
 
 
 def _listening(port: int) -> set[str]:
-    """The inodes of the sockets that listen at a port."""
+    """Return the inodes of the sockets that listen at a port."""
     inodes = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -58,7 +60,7 @@ def _listening(port: int) -> set[str]:
 
 
 def _sockets(pid: int) -> set[str]:
-    """The inodes of a process's sockets."""
+    """Return the inodes of a process's sockets."""
     inodes = set()
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A federation over any engine: packs envelopes, has them carried, opens and checks what comes back.
+"""A federation over any transport: encodes requests, sends them, decodes and checks the responses.
 
 With every engine, messages pass the same guards at the site and the same checks here. A reply that no honest
 site could send is dropped: the round goes on without it, and records the site and the reason.
@@ -35,14 +35,14 @@ _HEAD = re.compile("[0-9]{1,18}:[0-9a-f]{64}")  # of a site's log: the number of
 
 @dataclass(frozen=True, eq=False)
 class AddressedRequest:
-    """One site's envelope, and the indices of the asks that its parts belong to."""
+    """One site's request, and the indices of the asks that its parts belong to."""
 
     asks: tuple[int, ...]
-    envelope: Request
+    request: Request
 
 
 def pack(request_id: RequestId, asks: Asks) -> dict[SiteId, AddressedRequest]:
-    """One envelope for every asked site, in site order."""
+    """Return one request for every asked site, in site order."""
     requests = {}
     for site in sorted({site for ask in asks for site in ask.sites}):
         indices = tuple(i for i, ask in enumerate(asks) if site in ask.sites)
@@ -51,22 +51,22 @@ def pack(request_id: RequestId, asks: Asks) -> dict[SiteId, AddressedRequest]:
     return requests
 
 
-def check_response(envelope: Request, answer: Response) -> None:
-    """Raise ReplyError unless this can be an answer to the envelope."""
-    if answer.request_id != envelope.request_id:
+def check_response(request: Request, response: Response) -> None:
+    """Raise ReplyError unless this can be the response to the request."""
+    if response.request_id != request.request_id:
         raise ReplyError(
-            f"an answer to round {answer.request_id.round}, exchange {answer.request_id.exchange}"
+            f"it answers round {response.request_id.round}, exchange {response.request_id.exchange}"
         )
-    if len(answer.replies) != len(envelope.parts):
-        raise ReplyError(f"{len(answer.replies)} replies to {len(envelope.parts)} questions")
-    stages = (part.question for part in envelope.parts if part.verb == STAGE)
+    if len(response.replies) != len(request.parts):
+        raise ReplyError(f"{len(response.replies)} replies to {len(request.parts)} questions")
+    stages = (part.question for part in request.parts if part.verb == STAGE)
     masked = {index for question in stages for index in getattr(question, "parts", ())}
-    for part, reply in zip(envelope.parts, answer.replies, strict=True):
+    for part, reply in zip(request.parts, response.replies, strict=True):
         if isinstance(reply, Refusal):
             continue
         if part.verb == "total" and part.index in masked:
             if not isinstance(reply, MaskedElsewhere):
-                raise ReplyError("a reply that was to leave masked did not")
+                raise ReplyError("a reply that must be masked is in clear")
         elif isinstance(reply, PartialSum):
             reply.check_for(part.question)
         else:
@@ -74,15 +74,30 @@ def check_response(envelope: Request, answer: Response) -> None:
 
 
 class RemoteFederation:
-    """The Federation over a Carrier.
+    """The Federation over a Transport.
 
-    ``max_response_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum,
-    with ``exact_sums`` the exact sum, which does not depend on the order of the sites.
-    ``log_heads`` are the last heads of the sites' logs, from earlier runs on. After every exchange ``on_new_heads`` gets
-    all new ones in the order in which they came, also with answers that cannot be used, to be kept as
-    evidence; with ``sign`` (e.g. an Identity's) every head goes back to its site countersigned, with the next
-    envelope. ``keys`` are the fingerprints of the sites' keys, ``federations`` the members that are
-    federations: these say first who their members are.
+    Parameters
+    ----------
+    transport
+        Carries the requests to the sites and their responses back.
+    max_response_bytes
+        Largest size of a response; a larger one is not decoded.
+    secure
+        Settings of secure sums. With them every total is a secure sum.
+    exact_sums
+        Compute every total exactly, independently of the order of the sites.
+    sign
+        Signs a log head, e.g. with an Identity. Every head then goes back to its site countersigned, with the
+        next request.
+    log_heads
+        The last heads of the sites' logs, from earlier runs.
+    on_new_heads
+        Called after every exchange with all new heads in the order in which they came, even with those of
+        unusable responses: they are evidence.
+    keys
+        Fingerprints of the sites' keys.
+    federations
+        The members that are federations. They are asked first for their members.
     """
 
     def __init__(
@@ -107,9 +122,7 @@ class RemoteFederation:
         self.log_heads: dict[SiteId, str] = dict(log_heads or {})
         self._limit = max_response_bytes
         self._consistency = ConsistencyCheck()
-        self._unanswered: dict[
-            SiteId, str
-        ] = {}  # federations that have not said who their members are, and why
+        self._unanswered: dict[SiteId, str] = {}  # why federations have not reported their members
         self._secure_sums: Any = None
         if secure is not None:
             from unpooled.privacy.secure_sum.sum_coordinator import SecureSummation
@@ -132,20 +145,18 @@ class RemoteFederation:
             request_id = self._secure_sums.with_run_id(request_id)
         before = 0
         if self._membership is not None:
-            before, self._unanswered = (
-                int(self._membership.needs_exchange(request_id.run)),
-                self._membership.unanswered(request_id),
-            )
+            before = int(self._membership.needs_exchange(request_id.run))
+            self._unanswered = self._membership.unanswered(request_id)
         if self._secure_sums is not None:
             self._secure_sums.begin(request_id)
             if any(ask.verb == "total" for ask in asks):
                 gathered = self._secure_sums.ask(request_id, asks)
                 return [replace(one, exchanges=one.exchanges + before) for one in gathered]
         requests = pack(request_id, asks)
-        answers = self._exchange({site: post.envelope for site, post in requests.items()})
+        answers = self._exchange({site: addressed.request for site, addressed in requests.items()})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
-        for site, post in requests.items():
-            for i, reply in zip(post.asks, answers[site], strict=True):
+        for site, addressed in requests.items():
+            for i, reply in zip(addressed.asks, answers[site], strict=True):
                 replies[i][site] = reply
         return [
             replace(gather(ask, by_site, self.exact_sums), exchanges=1 + before)
@@ -153,38 +164,35 @@ class RemoteFederation:
         ]
 
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
-        """The fingerprints of the keys of all members, for the federation above that asked for them."""
+        """Return the fingerprints of the keys of all members, for the federation above."""
         return () if self._membership is None else self._membership.keys(request_id, ancestors)
 
     def _exchange(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, tuple[Reply, ...]]:
         requests = {
-            site: replace(post, countersigned=self._countersigned(site)) for site, post in requests.items()
+            site: replace(request, countersigned=self._countersigned(site))
+            for site, request in requests.items()
         }
-        came = dict(
-            self._transport.send_and_receive(
-                _encoded({s: p for s, p in requests.items() if s not in self._unanswered})
-            )
-        )
-        came |= self._unanswered
-        answers = {site: self._decoded(came.get(site)) for site in requests}
-        self._record_log_heads(answers)
-        return {site: self._replies(site, post, answers[site]) for site, post in requests.items()}
+        encoded = _encoded({s: request for s, request in requests.items() if s not in self._unanswered})
+        received = {**self._transport.send_and_receive(encoded), **self._unanswered}
+        responses = {site: self._decoded(received.get(site)) for site in requests}
+        self._record_log_heads(responses)
+        return {site: self._replies(site, request, responses[site]) for site, request in requests.items()}
 
     def _decoded(self, data: bytes | str | None) -> Response | str:
-        """The answer of a site; the reason if there is none, or none that can be read."""
+        """Return the response of a site, or the reason why there is none that can be read."""
         if not isinstance(data, bytes):
             return data or "no answer"
         try:
-            answer: Response = codec.unwrap(data, expect=Response, limit=self._limit)
-            return answer
+            response: Response = codec.unwrap(data, expect=Response, limit=self._limit)
+            return response
         except CodecError as error:
             return f"its answer was not usable: {error}"
 
-    def _record_log_heads(self, answers: Mapping[SiteId, Response | str]) -> None:
-        """Note and keep the heads that came with answers, whatever else is in them."""
+    def _record_log_heads(self, responses: Mapping[SiteId, Response | str]) -> None:
+        """Record the heads that came with responses, whatever else is in them."""
         new = []
-        for site, answer in answers.items():
-            head = answer.head if isinstance(answer, Response) else ""
+        for site, response in responses.items():
+            head = response.head if isinstance(response, Response) else ""
             if _HEAD.fullmatch(head) and self.log_heads.get(site) != head:
                 self.log_heads[site] = head
                 new.append((site, head))
@@ -193,26 +201,24 @@ class RemoteFederation:
 
     def _countersigned(self, site: SiteId) -> str:
         head = self.log_heads.get(site, "")
-        return (
-            f"{head}:{self._sign(countersignable(site, head)).hex()}"
-            if head and self._sign is not None
-            else ""
-        )
+        if not head or self._sign is None:
+            return ""
+        return f"{head}:{self._sign(countersignable(site, head)).hex()}"
 
-    def _replies(self, site: SiteId, envelope: Request, answer: Response | str) -> tuple[Reply, ...]:
-        """The replies of a site; refusals with the reason if its answer cannot be used."""
-        if isinstance(answer, Response):
+    def _replies(self, site: SiteId, request: Request, response: Response | str) -> tuple[Reply, ...]:
+        """Return the replies of a site; refusals with the reason if its response cannot be used."""
+        if isinstance(response, Response):
             try:
-                check_response(envelope, answer)
-                self._consistency.check(site, envelope, answer.replies)
-                return answer.replies
+                check_response(request, response)
+                self._consistency.check(site, request, response.replies)
+                return response.replies
             except ReplyError as error:
-                answer = f"its answer was not usable: {error}"
-        return tuple(Refusal(answer) for _ in envelope.parts)
+                response = f"its answer was not usable: {error}"
+        return tuple(Refusal(response) for _ in request.parts)
 
 
 def _encoded(requests: Mapping[SiteId, Request]) -> dict[SiteId, bytes]:
-    """The encoded envelope of every site; envelopes with equal content are encoded once."""
+    """Encode the request of every site; requests with equal content are encoded once."""
     known: dict[Any, bytes] = {}
     encoded = {}
     for site, request in requests.items():

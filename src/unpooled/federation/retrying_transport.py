@@ -1,7 +1,7 @@
-"""A Carrier over any function that posts a message to a site: deadlines and retries, without threads.
+"""A Transport over any function that sends a message to a site: deadlines and retries, without threads.
 
-A retry is safe, since a site answers a repeated turn with the same bytes. So a lost request, a lost reply or
-a dead process at the site costs a retry and no more, until the deadline.
+A retry is safe, because a site answers a repeated request with the same bytes. A lost request, a lost
+response or a dead process at the site therefore costs only a retry, until the deadline.
 """
 
 import contextlib
@@ -12,24 +12,23 @@ from dataclasses import dataclass
 
 from unpooled.protocol.site_id import SiteId
 
-_WAITS = (0.25, 4.0, 30.0)  # seconds for the first try: least, in the first exchange, most; see ``ready``
-_SLACK = 4.0  # first try: so many times the site's last response time; each retry has twice as long
-_PAUSE = (0.05, 0.5)  # seconds between tries that failed at once: the first, the longest
-_ASK = 1.0  # seconds between questions to a site where a person is to decide
-_LOOK = 0.25  # seconds between looks whether the run was aborted
+_MIN_TIMEOUT = 0.25  # seconds that the first attempt has at least
+_FIRST_TIMEOUT = 4.0  # seconds that the first attempt has in the first exchange
+_MAX_TIMEOUT = 30.0  # seconds that the first attempt has at most; see ``ready``
+_SLACK = 4.0  # the first attempt has this multiple of the site's last response time, each retry twice as long
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 0.5  # seconds between attempts that failed at once
+_APPROVAL_INTERVAL = 1.0  # seconds between requests to a site where a person must decide
+_POLL = 0.25  # seconds between checks whether the run was aborted
 
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """A failed try: the reason, in words that may be shown, and whether to retry.
-
-    ``unreached``: the site was not reached, so that another run may reach it; else it declined.
-    """
+    """A failed attempt: a reason that may be disclosed, and whether to retry."""
 
     reason: str
     retry: bool = True
-    unreached: bool = False
-    waiting: bool = False  # a person at the site is to approve the study: it is asked on, slowly
+    unreached: bool = False  # the site was not reached, and another run may reach it; else it declined
+    waiting: bool = False  # a person at the site must approve the study: the site is asked again, slowly
 
 
 OnAnswer = Callable[[bytes | NoAnswer], None]
@@ -38,76 +37,89 @@ SendRequest = Callable[[SiteId, bytes, OnAnswer], None]
 
 @dataclass
 class _Attempt:
-    """The present try to get one site's answer. All times are by the monotonic clock."""
+    """The current attempt to get one site's answer. All times are by the monotonic clock."""
 
     sent: float
     due: float  # when to try again
     until: float
     wait: float
-    pause: float = _PAUSE[0]
+    pause: float = _FIRST_PAUSE
     early: bool = False  # it failed before its time
     reason: str = "no answer"
 
 
 class RetryingTransport:
-    """Carries one exchange to all sites at once, within about ``deadline`` seconds.
+    """Sends the requests of one exchange to all sites at once, and collects the responses.
 
-    ``post(site, data, answered)`` sends a message to a site and returns at once; ``answered`` is called with
-    what comes back, from any thread, and never if it gets lost. ``stopped`` returns True once the run is
-    aborted. A site that says that a person is to decide is waited for, whatever the deadline, for up to
-    ``approval_timeout`` seconds in all; ``on_wait`` hears since when, by site, whenever that changes.
+    Parameters
+    ----------
+    sites
+        Names of the sites.
+    send
+        ``send(site, data, answered)`` sends a message to a site and returns at once. ``answered`` is called
+        with the response, from any thread; it is not called if a message gets lost.
+    deadline
+        Seconds that an exchange may take, approximately.
+    stopped
+        Returns True once the run is aborted.
+    approval_timeout
+        Seconds to wait, beyond the deadline, for sites where a person must approve the study. ``on_wait`` is
+        called with the time since when each of them is waited for, whenever that changes.
 
-    >>> courier = Delivery(("a", "b"), lambda site, data, answered: answered(data if site == "a" else
-    ...                   NoAnswer("declines", retry=False)), deadline=1.0)
-    >>> courier.carry({"a": b"ping", "b": b"ping"})
+    Examples
+    --------
+    >>> def send(site, data, answered):
+    ...     answered(data if site == "a" else NoAnswer("declines", retry=False))
+    >>> transport = RetryingTransport(("a", "b"), send, deadline=1.0)
+    >>> transport.send_and_receive({"a": b"ping", "b": b"ping"})
     {'a': b'ping', 'b': 'declines'}
     """
 
     def __init__(
         self,
         sites: Sequence[SiteId],
-        post: SendRequest,
+        send: SendRequest,
         *,
         deadline: float,
         stopped: Callable[[], bool] = lambda: False,
         approval_timeout: float = 0.0,
     ) -> None:
         self.sites = tuple(sorted(sites))
-        self._post, self._deadline, self._stopped = post, deadline, stopped
+        self._send_to, self._deadline, self._stopped = send, deadline, stopped
         self._approval_timeout = approval_timeout
         self._lost: set[SiteId] = set()
-        self._waiting: dict[SiteId, float] = {}  # since when, by the wall's clock
+        self._waiting: dict[SiteId, float] = {}  # since when, by the wall clock
         self._began: dict[SiteId, float] = {}  # the same by the monotonic clock, from the first time on
         self.on_wait: Callable[[Mapping[SiteId, float]], None] = lambda waiting: None
-        self._wait = dict.fromkeys(self.sites, _WAITS[1])
+        self._timeout = dict.fromkeys(self.sites, _FIRST_TIMEOUT)
         self._number = 0
         self._inbox: queue.SimpleQueue[tuple[int, SiteId, bytes | NoAnswer | None]] = queue.SimpleQueue()
         self.seconds: list[float] = []  # duration of each exchange
         self.unreached: set[SiteId] = set()  # sites that the last exchange did not reach
 
     def ready(self, site: SiteId) -> None:
-        """A site's process has just started: what it has not answered is sent again at once."""
+        """Send a request again at once that this site has not answered: its process has just started."""
         self._inbox.put((0, site, None))
 
     def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]:
-        """By site: its answer, or the reason why there is none."""
+        """Send a request to each site. Return by site its response, or the reason why there is none."""
         began = time.monotonic()
         self._number += 1
         self.unreached = set()
         results: dict[SiteId, bytes | str] = {}
-        tries: dict[SiteId, _Attempt] = {}
+        attempts: dict[SiteId, _Attempt] = {}
         for site, data in requests.items():
-            wait = self._wait[site]
-            patience = wait if site in self._lost else self._deadline  # one try after a missed deadline
-            until = began + min(patience, self._deadline)
-            tries[site] = _Attempt(began, min(began + wait, until), until, wait)
+            wait = self._timeout[site]
+            limit = wait if site in self._lost else self._deadline  # one attempt after a missed deadline
+            until = began + min(limit, self._deadline)
+            attempts[site] = _Attempt(began, min(began + wait, until), until, wait)
             self._send(site, data)
-        while tries:
-            self._take(tries, results)
+        while attempts:
+            self._collect(attempts, results)
             now, stopped = time.monotonic(), self._stopped()
-            for site, attempt in list(tries.items()):
+            for site, attempt in list(attempts.items()):
                 if stopped or now >= attempt.until:
-                    results[site] = tries.pop(site).reason
+                    results[site] = attempts.pop(site).reason
                     self._lost.add(site)
                     self.unreached.add(site)
                     self._stop_waiting(site)
@@ -126,40 +138,40 @@ class RetryingTransport:
             self._inbox.put((number, site, answer))
 
         try:
-            self._post(site, data, answered)
+            self._send_to(site, data, answered)
         except Exception as error:  # raised by the engine, not by the site
             answered(NoAnswer(f"the engine failed with {type(error).__name__}"))
 
-    def _take(self, tries: dict[SiteId, _Attempt], results: dict[SiteId, bytes | str]) -> None:
-        """Wait for what comes in, at most until a try is due; then take all that has come.
+    def _collect(self, attempts: dict[SiteId, _Attempt], results: dict[SiteId, bytes | str]) -> None:
+        """Wait for responses, at most until an attempt is due; then take all that have come.
 
-        A site whose answer is here is not given up, even if this process was too slow to read it in time.
+        A site whose response is here is not given up, even if this process was too slow to read it in time.
         """
-        due = min(min(attempt.due, attempt.until) for attempt in tries.values())
-        patience = max(0.0, min(due - time.monotonic(), _LOOK))
+        due = min(min(attempt.due, attempt.until) for attempt in attempts.values())
+        timeout = max(0.0, min(due - time.monotonic(), _POLL))
         with contextlib.suppress(queue.Empty):
             while True:
-                number, site, answer = self._inbox.get(timeout=patience)
-                patience = 0.0
+                number, site, answer = self._inbox.get(timeout=timeout)
+                timeout = 0.0
                 if number in (0, self._number):
-                    self._receive(site, answer, tries, results)
+                    self._receive(site, answer, attempts, results)
 
     def _receive(
         self,
         site: SiteId,
         answer: bytes | NoAnswer | None,
-        tries: dict[SiteId, _Attempt],
+        attempts: dict[SiteId, _Attempt],
         results: dict[SiteId, bytes | str],
     ) -> None:
-        """Note what a site answered in this exchange; None: its process has just started."""
-        attempt, now = tries.get(site), time.monotonic()
+        """Record what a site answered in this exchange; None: its process has just started."""
+        attempt, now = attempts.get(site), time.monotonic()
         if attempt is None:
             return
         if isinstance(answer, NoAnswer) and answer.waiting:
             self._wait_for(site, attempt, now, answer.reason)
             if now >= self._began[site] + self._approval_timeout:
                 results[site] = answer.reason
-                del tries[site]
+                del attempts[site]
             return
         if answer is not None:
             self._stop_waiting(site)
@@ -168,28 +180,29 @@ class RetryingTransport:
         elif isinstance(answer, bytes):
             results[site] = answer
             self._lost.discard(site)
-            self._wait[site] = min(max(_SLACK * (now - attempt.sent), _WAITS[0]), _WAITS[2])
-            del tries[site]
+            self._timeout[site] = min(max(_SLACK * (now - attempt.sent), _MIN_TIMEOUT), _MAX_TIMEOUT)
+            del attempts[site]
         elif not answer.retry:
             results[site] = answer.reason
             if answer.unreached:
                 self.unreached.add(site)
-            del tries[site]
+            del attempts[site]
         else:
             attempt.reason, attempt.early = answer.reason, True
             attempt.due = min(attempt.due, now + attempt.pause)
-            attempt.pause = min(2 * attempt.pause, _PAUSE[1])
+            attempt.pause = min(2 * attempt.pause, _MAX_PAUSE)
 
     def _wait_for(self, site: SiteId, attempt: _Attempt, now: float, reason: str) -> None:
-        """Ask again in a while; the deadline counts from what the site said last."""
+        """Ask again in a while; the deadline counts from the site's last answer."""
         attempt.reason, attempt.early = reason, True
-        attempt.due, attempt.until = now + _ASK, now + _ASK + self._deadline
+        attempt.due = now + _APPROVAL_INTERVAL
+        attempt.until = attempt.due + self._deadline
         self._began.setdefault(site, now)
         if site not in self._waiting:
             self._waiting[site] = time.time()
             self.on_wait(self._waiting)
 
     def _stop_waiting(self, site: SiteId) -> None:
-        """The site said something else, or nothing for too long: it is not waited for any more."""
+        """Stop waiting for an approval: the site answered something else, or nothing for too long."""
         if self._waiting.pop(site, None) is not None:
             self.on_wait(self._waiting)

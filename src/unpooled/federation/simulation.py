@@ -1,7 +1,7 @@
 """All sites in this process: for simulation, for tests, and for one machine that holds every site's file.
 
-Each site answers by itself, or they are fused: where every site is plain, one kernel call over their stacked
-rows answers for all. Both give the same bits, as tests/laws/test_contract.py checks.
+Each site answers by itself, or the sites are fused: if no site has rules of its own, one kernel call over
+their concatenated rows answers for all. Both give the same bits, as tests/laws/test_contract.py checks.
 """
 
 import os
@@ -42,14 +42,29 @@ _BLOCK_NUMBERS = 1_000_000  # numbers of replies held at once while summing over
 
 
 class Simulation:
-    """A federation of sites in this process; a member may be a Relay, which has a federation below it.
+    """A federation of sites in this process. A member may be a Relay, which has a federation of its own.
 
+    Parameters
+    ----------
+    sites
+        The members, with different names and the same columns.
+    fused
+        Answer for all sites with one kernel call, if none of them has rules of its own.
+    threads
+        Threads of the kernels; by default one per core.
+    secure
+        Settings of secure sums. With them every total is a secure sum.
+    exact_sums
+        Compute every total exactly and round it once: the same bits in any order of the sites and any tree.
+
+    Examples
+    --------
     >>> sites = Simulation.from_rows({"north": np.zeros((4, 2)), "south": np.ones((3, 2))})
     >>> sites.sites
     ('north', 'south')
     """
 
-    rows: int = 0  # of all sites, where ``of`` made them; of copies, groups
+    rows: int = 0  # of all sites, set by from_rows and from_stacked; of summary tables, their groups
 
     def __init__(
         self,
@@ -83,7 +98,7 @@ class Simulation:
         )
 
     def _fuse(self, sites: Sequence[PlainSite], threads: int | None) -> None:
-        """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
+        """Concatenate the rows of sites without rules of their own, to answer for all of them at once."""
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
         known = {site.name: site for site in sites}
@@ -105,12 +120,26 @@ class Simulation:
         exact_sums: bool = False,
         executor: Any = None,
     ) -> "Simulation":
-        """Sites from a mapping of name to rows: arrays, tables, or copies.
+        """Return a federation of sites from a mapping of their names to their rows.
 
-        With ``within`` the rows of arrays are groups of persons, and it is the variance inside them. With
-        ``secure`` they answer in secure sums only, but for the questions that ``allowed_in_clear`` names. With
-        ``exact_sums`` every total is the exact sum, rounded once: the same bits in any order and any tree.
-        With ``executor`` they are RowPartitions, which its workers hold (docs/workers.md).
+        Parameters
+        ----------
+        rows
+            By site: an array (n, d), a Table or a SummaryTable. With ``executor``, RowPartitions.
+        weights
+            By site: the weight of every row of its array.
+        within
+            By site: the variance within groups, (d,). The rows of its array are then groups of people.
+        min_cluster_size
+            Smallest number of rows in a cluster that a site discloses.
+        fused, threads, exact_sums
+            As in ``Simulation``.
+        secure
+            Settings of secure sums, or True for the default ones. The sites then answer only in secure sums.
+        allowed_in_clear
+            Names of the questions that sites answer in clear all the same.
+        executor
+            Workers that hold the rows: Processes, a Dask Client or an executor of concurrent.futures.
         """
         if executor is not None:
             from unpooled.federation.workers.worker_federation import put_on_workers
@@ -152,16 +181,19 @@ class Simulation:
         threads: int | None = None,
         exact_sums: bool = False,
     ) -> "Simulation":
-        """Very many sites from one array: site s holds rows ``offsets[s]:offsets[s + 1]``.
+        """Return a federation of many sites from one array: site s has rows ``offsets[s]:offsets[s + 1]``.
 
-        Nothing but its name is made for a site; by default these are numbers, "0000000" and so on.
+        The only object made for a site is its name: "0000000" and so on, unless ``names`` are given.
         """
         at = np.asarray(offsets, dtype=np.int64)
         if at.ndim != 1 or len(at) < 2 or at[0] != 0 or at[-1] != len(X) or (np.diff(at) < 0).any():
-            raise InputError(f"offsets must rise from 0 to the {len(X)} rows, one for every site and the end")
+            raise InputError(
+                f"offsets must not decrease, start at 0 and end at {len(X)}, the number of rows: one offset "
+                "per site and one for the end"
+            )
         site_names = tuple(f"{i:07}" for i in range(len(at) - 1)) if names is None else tuple(names)
         if len(site_names) != len(at) - 1 or any(a >= b for a, b in pairwise(site_names)):
-            raise InputError(f"names must be sorted, differ, and be as many as sites: {len(at) - 1}")
+            raise InputError(f"names must be sorted and different, one for each of the {len(at) - 1} sites")
         federation = cls.__new__(cls)
         federation.exact_sums, federation.rows = exact_sums, len(X)
         cores = threads if threads is not None else os.cpu_count() or 1
@@ -176,11 +208,11 @@ class Simulation:
 
     @property
     def federations(self) -> tuple[SiteId, ...]:
-        """The members that are federations."""
+        """Names of the members that are federations."""
         return () if self._remote is None else self._remote.federations
 
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
-        """The fingerprints of the keys of all members; sites that are fused have none."""
+        """Return the fingerprints of the keys of all members; fused sites have none."""
         return () if self._remote is None else self._remote.members(request_id, ancestors)
 
     @property
@@ -189,7 +221,7 @@ class Simulation:
         return self._remote is not None and self._remote.secure
 
     def suppress_cells(self, min_contributors: int) -> None:
-        """From now on leave out of exact sums the cells that fewer than ``min_contributors`` sites have rows of."""
+        """Suppress in exact sums the cells that fewer than ``min_contributors`` sites have rows in."""
         if self._pool is not None:
             self._pool.min_contributors = min_contributors
 
@@ -207,7 +239,7 @@ class Simulation:
 
 
 def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
-    """The sorted names of the sites; InputError if there are none, or equal names, or different columns."""
+    """Return the sorted names; raise InputError if there are no sites, equal names, or different columns."""
     if not count:
         raise InputError("a federation needs at least one site, got 0")
     names = tuple(sorted(rows))
@@ -221,7 +253,7 @@ def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
 
 
 class _Pool:
-    """The stacked rows of plain sites; one kernel call answers for all of them."""
+    """The concatenated rows of plain sites; one kernel call answers for all of them."""
 
     def __init__(
         self,
@@ -239,18 +271,18 @@ class _Pool:
     ) -> None:
         self._names, self._X, self._offsets, self._weights = names, X, offsets, weights
         self._minimum, self._threads, self._exact, self._grouped = minimum, threads, exact, grouped
-        self._tables = list(tables)  # of all sites, where they hold tables or copies
+        self._tables = list(tables)  # of all sites, if they hold tables or summary tables
         self._own_within = within  # (S, d) of arrays of groups
-        self._within = within  # under the last view
-        self._latest: Transform | None = None  # the view of the last question
-        self._viewed_rows: Rows | None = None  # the rows under that view
+        self._within = within  # after the last transform
+        self._latest: Transform | None = None  # the transform of the last question
+        self._transformed_rows: Rows | None = None  # the rows after that transform
         self._memory: dict[str, SiteMemories] = {}
         self._asked = (names, names)  # the sites of the last ask, as given and sorted
-        self.min_contributors = 1  # sites behind a cell of a sum; those with fewer are left out
+        self.min_contributors = 1  # sites that contribute to a cell of a sum; cells with fewer are suppressed
 
     @classmethod
     def from_sites(cls, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> "_Pool":
-        """The rows of sites, stacked in their order."""
+        """Concatenate the rows of sites in their order."""
         every = [site.rows for site in sites]
         tables = [X for X in every if not isinstance(X, np.ndarray)]
         insides = [site.within for site in sites if site.within is not None]
@@ -307,7 +339,7 @@ class _Pool:
         try:
             question.check_reply(question.answer(replace(batch, memory=({},))))
         except ReplyError as error:
-            raise InputError(f"what {name} sends is not what it declares: {error}") from error
+            raise InputError(f"the reply of {name} is not what its fields declare: {error}") from error
         _CHECKED.add(type(question))
 
     def _separately(self, request_id: RequestId, part: int, ask: Ask[Any]) -> dict[SiteId, Reply]:
@@ -327,11 +359,11 @@ class _Pool:
         sites: tuple[SiteId, ...],
         question: Question[Any],
     ) -> Iterator[SiteBatch]:
-        """The asked sites' rows, in blocks of sites whose replies fit in memory together."""
+        """Yield the asked sites' rows, in blocks of sites whose replies fit in memory together."""
         if self._tables and transform is None:
-            yield from self._raw(request_id, part, sites)
+            yield from self._untransformed(request_id, part, sites)
             return
-        X, memory = self._viewed(transform), self._remembered(request_id.run)
+        X, memory = self._transformed(transform), self._remembered(request_id.run)
         within = self._within if transform is not None else self._own_within
         every = len(sites) == len(self._names)
         chosen = range(len(sites)) if every else [self._index[site] for site in sites]
@@ -354,7 +386,7 @@ class _Pool:
             )
 
     def _taken(self, X: Rows, chosen: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
-        """Rows, offsets and weights of chosen sites: a view if the sites are contiguous, else a copy."""
+        """Return rows, offsets and weights of chosen sites; numpy copies them unless they are contiguous."""
         if isinstance(chosen, range):
             offsets = self._offsets[chosen[0] : chosen[-1] + 2]
             span = slice(offsets[0], offsets[-1])
@@ -364,33 +396,35 @@ class _Pool:
         weights = None if self._weights is None else np.concatenate([self._weights[s] for s in spans])
         return np.concatenate([X[s] for s in spans]), offsets, weights
 
-    def _viewed(self, transform: Transform | None) -> Rows:
+    def _transformed(self, transform: Transform | None) -> Rows:
         if transform is None:
             return self._X
-        if transform is self._latest and self._viewed_rows is not None:
-            return self._viewed_rows
-        self._viewed_rows = None  # free the old rows before the new ones are made
+        if transform is self._latest and self._transformed_rows is not None:
+            return self._transformed_rows
+        self._transformed_rows = None  # free the old rows before the new ones are made
         if self._tables and self._grouped:
-            self._viewed_rows = self._copies_under(transform)
+            self._transformed_rows = self._transformed_summaries(transform)
         elif self._tables:
-            self._viewed_rows, self._offsets = cast(Any, transform).stack(self._tables)
+            self._transformed_rows, self._offsets = cast(Any, transform).stack(self._tables)
         else:
-            self._viewed_rows = transform.apply(self._X)
+            self._transformed_rows = transform.apply(self._X)
             if self._own_within is not None:
                 self._within = self._own_within / transform.scaling()[1] ** 2
         self._latest = transform
-        return self._viewed_rows
+        return self._transformed_rows
 
-    def _copies_under(self, transform: Transform) -> Rows:
-        """The groups of all copies under a view, one site after the other; their weights are the view's."""
-        seen = [transform.apply_weighted(copy, None, None) for copy in self._tables]
-        self._offsets = np.concatenate([[0], np.cumsum([len(rows) for rows, _, _ in seen])]).astype(np.int64)
-        self._weights = join_weights([(weights, len(rows)) for rows, weights, _ in seen])
-        self._within = np.stack([cast(FloatArray, within) for _, _, within in seen])
-        return np.concatenate([rows for rows, _, _ in seen])
+    def _transformed_summaries(self, transform: Transform) -> Rows:
+        """Return the transformed groups of all summary tables; set their weights, offsets and variances."""
+        parts = [transform.apply_weighted(table, None, None) for table in self._tables]
+        self._offsets = np.concatenate([[0], np.cumsum([len(rows) for rows, _, _ in parts])]).astype(np.int64)
+        self._weights = join_weights([(weights, len(rows)) for rows, weights, _ in parts])
+        self._within = np.stack([cast(FloatArray, within) for _, _, within in parts])
+        return np.concatenate([rows for rows, _, _ in parts])
 
-    def _raw(self, request_id: RequestId, part: int, sites: tuple[SiteId, ...]) -> Iterator[SiteBatch]:
-        """Unprepared tables, site by site, since their columns may still differ."""
+    def _untransformed(
+        self, request_id: RequestId, part: int, sites: tuple[SiteId, ...]
+    ) -> Iterator[SiteBatch]:
+        """Yield the tables as they are, site by site, because their columns may still differ."""
         memory = self._remembered(request_id.run)
         for i in (self._index[site] for site in sites):
             yield SiteBatch(
@@ -411,6 +445,6 @@ class _Pool:
 
 
 def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:
-    """The noise that each of so many sites adds to its reply; none where the question takes none."""
+    """Return the noise that each of the sites adds to its reply; empty for a question without noise."""
     prices = [question.privacy_cost] * sites if isinstance(question, PrivateQuestion) else []
     return SimulatedAccountant().spend(prices, [1.0] * len(prices)) if prices else ()

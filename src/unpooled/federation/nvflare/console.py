@@ -14,21 +14,16 @@ from typing import Any
 
 from unpooled.errors import EngineError, EngineUnreachableError
 from unpooled.federation.coordinator_run import AnyTask
-from unpooled.federation.nvflare.startup_kit import (
-    CONSOLE_NAME,
-    COORDINATOR,
-    JOB_FILES,
-    RESPONDER,
-    presence_folder,
-    read_presence,
-)
+from unpooled.federation.nvflare.presence_file import presence_folder, read_presence
+from unpooled.federation.nvflare.startup_kit import CONSOLE_NAME, COORDINATOR, JOB_FILES, RESPONDER
 from unpooled.protocol import codec
 from unpooled.protocol.messages import Message
 from unpooled.site.session import RunTerms
+from unpooled.storage.file_format import FORMAT
 from unpooled.storage.file_locks import is_locked
 
-_TRIES = 3  # of a submission that a busy server does not answer
-_GOING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
+_MAX_ATTEMPTS = 3  # to submit a job to a busy server that does not answer
+_ACTIVE = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
 
 
 def write_job(folder: Path, task: AnyTask, terms: RunTerms) -> None:
@@ -43,7 +38,11 @@ def write_job(folder: Path, task: AnyTask, terms: RunTerms) -> None:
     server = {
         "format_version": 2,
         "workflows": [
-            {"id": "run", "path": COORDINATOR, "args": {"task": _text(task), "modules": _modules(task)}}
+            {
+                "id": "run",
+                "path": COORDINATOR,
+                "args": {"task": _text(task), "format": FORMAT, "modules": _modules(task)},
+            }
         ],
         "components": [],
         "task_data_filters": [],
@@ -51,7 +50,12 @@ def write_job(folder: Path, task: AnyTask, terms: RunTerms) -> None:
     }
     site = {
         "format_version": 2,
-        "executors": [{"tasks": ["*"], "executor": {"path": RESPONDER, "args": {"terms": _text(terms)}}}],
+        "executors": [
+            {
+                "tasks": ["*"],
+                "executor": {"path": RESPONDER, "args": {"terms": _text(terms), "format": FORMAT}},
+            }
+        ],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
@@ -65,18 +69,18 @@ def write_job(folder: Path, task: AnyTask, terms: RunTerms) -> None:
 def submitted_job(console: Path, job: Path, timeout: float) -> Iterator[Callable[[], str | None]]:
     """Submit a job folder to the server. Yields a function: the job's end state, None while it runs.
 
-    A server that is too busy to answer is asked again: nothing is known of the job then, so it runs.
+    A job counts as running while the server is too busy to answer.
     """
-    line = ConsoleSession(console, timeout)
+    session = ConsoleSession(console, timeout)
     try:
-        job_id = line.submit(job)
-        yield lambda: line.ended(job_id)
+        job_id = session.submit(job)
+        yield lambda: session.end_state(job_id)
     finally:
-        line.close()
+        session.close()
 
 
 class ConsoleSession:
-    """The console's session with the server, opened again where the server has closed it."""
+    """The console's session with the server; it is opened again if the server has closed it."""
 
     def __init__(self, console: Path, timeout: float) -> None:
         os.environ.update(no_grpc_proxy="localhost")  # the server is on this machine, whatever proxy there is
@@ -93,19 +97,19 @@ class ConsoleSession:
                 raise EngineUnreachableError(f"the server cannot be reached: {error}") from error
 
     def submit(self, job: Path) -> str:
-        """Submit a job folder; its number. By the token the server knows a job that it has taken already."""
-        token, tries = secrets.token_hex(16), 0
+        """Submit a job folder and return its id. By the token the server recognises a repeated submission."""
+        token, attempts = secrets.token_hex(16), 0
         while True:
             try:
                 return str(self._session.submit_job(str(job), submit_token=token))
             except ConnectionError as error:
-                if (tries := tries + 1) == _TRIES:
+                if (attempts := attempts + 1) == _MAX_ATTEMPTS:
                     raise EngineUnreachableError(f"the server does not answer: {error}") from error
             except Exception as error:
-                raise EngineError(f"the server does not take the job: {error}") from error
+                raise EngineError(f"the server does not accept the job: {error}") from error
 
-    def ended(self, job_id: str) -> str | None:
-        """The end state of a job; None while it runs, or while a server that lives does not answer."""
+    def end_state(self, job_id: str) -> str | None:
+        """Return the end state of a job; None while it runs, or while a live server does not answer."""
         from nvflare.fuel.flare_api.api_spec import SessionClosed
 
         try:
@@ -121,27 +125,27 @@ class ConsoleSession:
         except Exception as error:
             return f"the server cannot be asked: {error}"
         status = str(meta.get("status"))
-        return None if status in _GOING else _how(status, job_id, meta, self._server)
+        return None if status in _ACTIVE else _describe_end(status, job_id, meta, self._server)
 
     @property
     def _server(self) -> Path:
-        return self._console.parent / "server"  # here if the server is
+        return self._console.parent / "server"  # on this machine, if the server is
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._session.close()
 
 
-def _how(status: str, job: str, meta: Mapping[str, Any], server: Path) -> str:
-    """How a job ended: its state, and for each site that did not take it the reason."""
-    detail = [str(line) for line in meta.get("job_deploy_detail") or ()]
-    wrong = [line for line in detail if not line.endswith(": OK")]
+def _describe_end(status: str, job: str, meta: Mapping[str, Any], server: Path) -> str:
+    """Return a job's end state, and the reason of each site that did not accept it."""
+    details = [str(line) for line in meta.get("job_deploy_detail") or ()]
+    failures = [line for line in details if not line.endswith(": OK")]
     failed = read_presence(server).get("failed", {})
-    return "; ".join([status, *wrong, *([failed[job]] if job in failed else [])])
+    return "; ".join([status, *failures, *([failed[job]] if job in failed else [])])
 
 
 def _modules(message: Any) -> list[str]:
-    """User modules that must be imported before a message can be decoded."""
+    """Return the user modules that must be imported before a message can be decoded."""
     modules = {type(message).__module__} if isinstance(message, Message) else set()
     if dataclasses.is_dataclass(message):
         message = tuple(getattr(message, name) for name in codec.field_names(type(message)))

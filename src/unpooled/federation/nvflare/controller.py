@@ -21,14 +21,16 @@ from unpooled.federation.retrying_transport import NoAnswer, OnAnswer, RetryingT
 from unpooled.protocol import codec
 from unpooled.protocol.messages import Message
 from unpooled.protocol.site_id import SiteId
+from unpooled.storage.file_format import format_error
 
 
 class Coordinator(Controller):
     """Runs a task over aux messages: a request to a site and its reply, without the engine's task polling."""
 
-    def __init__(self, task: str, modules: Sequence[str] = ()) -> None:
+    def __init__(self, task: str, format: int | None = None, modules: Sequence[str] = ()) -> None:  # noqa: A002
         super().__init__()
-        self._task, self._modules = task, modules  # user modules that define the task's classes
+        self._task, self._format = task, format
+        self._modules = modules  # user modules that define the task's classes
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         pass
@@ -37,6 +39,9 @@ class Coordinator(Controller):
         pass
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        if problem := format_error(self._format):
+            self.system_panic(f"the job is of {problem}", fl_ctx)
+            return
         import_methods(self._modules)
         task: AnyTask = codec.decode(base64.b64decode(self._task), expect=Message)
         engine: Any = fl_ctx.get_engine()
@@ -45,7 +50,7 @@ class Coordinator(Controller):
         forwarder = Forwarder(folder, lambda: bool(abort_signal.triggered))
         transport = RetryingTransport(
             task.sites,
-            mailbox.post,
+            mailbox.send,
             deadline=task.deadline,
             stopped=forwarder.stopped,
             approval_timeout=task.approval_timeout,
@@ -62,12 +67,12 @@ class Coordinator(Controller):
             if isinstance(task, ForwardTask)
             else coordinate(task, transport, folder)
         ):
-            self.system_panic("the run did not finish; its folder says why", fl_ctx)
+            self.system_panic("the run did not finish; its folder holds the reason", fl_ctx)
 
     def _folder(self, task: AnyTask, fl_ctx: FLContext) -> Path:
-        """The folder of the run, from the server's own settings file; a task names no path."""
+        """Return the folder of the run, from the server's own settings file; a task names no path."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", task.run):
-            raise ValueError("the name of the run is not one")
+            raise ValueError("the name of the run has other characters than letters, digits, . _ and -")
         workspace = fl_ctx.get_workspace()
         own = Path(workspace.get_file_path_in_site_config(SITE_FILE))
         runs = own_path(own, "runs") if own.exists() else Path(workspace.get_root_dir()) / "runs"
@@ -80,9 +85,10 @@ class Coordinator(Controller):
 
 
 class Mailbox:
-    """Posts messages to sites and takes their answers, in messages of one way: nothing waits in a thread.
+    """Sends requests to sites and receives their responses as separate messages, so no thread waits.
 
-    An answer names the post by a word that only the asked site knows, so no site can answer for another.
+    A response names its request by a correlation id that only the asked site knows, so no site can answer for
+    another.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -90,11 +96,11 @@ class Mailbox:
         self._open: dict[str, tuple[SiteId, OnAnswer]] = {}
         self._last: dict[SiteId, bytes] = {}
 
-    def post(self, site: SiteId, data: bytes, answered: OnAnswer) -> None:
+    def send(self, site: SiteId, data: bytes, answered: OnAnswer) -> None:
         if self._engine.get_client_from_name(site) is None:
             answered(NoAnswer("was not connected when the run began", retry=False, unreached=True))
             return
-        if self._last.get(site) is not data:  # another question: nobody waits for the answers to the last
+        if self._last.get(site) is not data:  # another request: nobody waits for responses to the last one
             self._forget(site)
         self._last[site] = data
         correlation_id = secrets.token_hex(16)
@@ -110,11 +116,11 @@ class Mailbox:
             )
 
     def receive(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Take an answer; one that answers nothing is dropped."""
+        """Receive a response; a response to no open request is dropped."""
         site, answered = self._open.pop(str(request.get("correlation_id")), ("", None))
         if answered is not None:
             answered(read_answer(request))
-            self._forget(site)  # earlier tries: a site answers all of them alike
+            self._forget(site)  # earlier attempts: a site answers all of them with the same bytes
         return make_reply(ReturnCode.OK)
 
     def _forget(self, site: SiteId) -> None:
@@ -125,7 +131,7 @@ class Mailbox:
 
 
 def read_answer(answer: Shareable) -> bytes | NoAnswer:
-    """The payload of a site's answer, or the reason why there is none; all other fields are ignored."""
+    """Return the payload of a site's answer, or the reason why there is none; other fields are ignored."""
     payload, reason, waiting = answer.get("payload"), answer.get("reason"), answer.get("waiting")
     if isinstance(payload, bytes):
         return payload
@@ -133,4 +139,4 @@ def read_answer(answer: Shareable) -> bytes | NoAnswer:
         return NoAnswer(reason[:500], retry=False)
     if isinstance(waiting, str):
         return NoAnswer(waiting[:500], waiting=True)
-    return NoAnswer("sent something else than an answer", retry=False)
+    return NoAnswer("its message was not an answer", retry=False)

@@ -1,9 +1,9 @@
-"""Start of the engine's processes without what none of them needs: ``python -m ...lean MODULE ARGUMENTS...``.
+"""Entry point of the engine's processes, for a faster start: ``python -m ...engine_main MODULE ARGUMENTS``.
 
-The engine imports all its drivers, that for HTTP too; sites use gRPC and, within a machine, TCP. And it tests
-the primes of its own private key whenever it reads the file, twice in each process; that was done when the
-key was made and when the site enrolled. Both take time of a core in every process, which counts where many
-sites share a machine.
+The engine imports all its drivers, even the one for HTTP; sites use gRPC and, within a machine, TCP. It also
+tests the primes of its own private key whenever it reads the file, twice in each process, although that was
+done when the key was made and when the site enrolled. Both cost processor time in every process, which
+matters if many sites share a machine.
 """
 
 import functools
@@ -15,12 +15,12 @@ from unpooled.federation import die_with_parent
 
 
 def command(module: str, *words: str) -> list[str]:
-    """The command that runs a module of the engine in a process that ends with this one."""
+    """Return the command that runs a module of the engine in a process that ends with this one."""
     return die_with_parent.command(__name__, module, *words)
 
 
 def prepare() -> None:
-    """Leave out the driver for HTTP, and the tests of the process's own key."""
+    """Skip the driver for HTTP and the tests of the process's own key."""
     from cryptography.hazmat.primitives import serialization
 
     sys.modules["aiohttp"] = None  # type: ignore[assignment]  # the engine ignores a driver that lacks it

@@ -1,4 +1,4 @@
-"""The processes of a job, at the server and at a site: tied to their parent, and restarted at a site."""
+"""The processes of a job, at server and site: they end with their parent, and a site restarts its own."""
 
 import contextlib
 import json
@@ -21,20 +21,20 @@ from nvflare.app_common.job_launcher.server_process_launcher import ServerProces
 from unpooled.federation.nvflare import engine_main
 from unpooled.storage.atomic_files import write_atomically
 
-_RESTARTS = 20  # most restarts of one site's process within a job
-_ENDED = "ended"  # the file that marks a folder
-_KEPT = 5  # folders of ended jobs that stay, for whoever looks for the reason of a failure
+_MAX_RESTARTS = 20  # of one site's process within a job
+_ENDED = "ended"  # the file that marks the folder of a job that has ended
+_KEPT = 5  # folders of ended jobs that stay, to find the reason of a failure
 
-# A process is tied to the thread that starts it: this one lives as long as the engine.
+# A process ends with the thread that started it: this thread lives as long as the engine.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 def _dying_with_parent(command: str) -> str:
-    """The engine's command for a job, ``python -m MODULE ARGUMENTS``, as one that ends with this process."""
-    _, flag, module, *words = shlex.split(command)
+    """Change the engine's command ``python -m MODULE ARGUMENTS`` so that the job ends with this process."""
+    _, flag, module, *arguments = shlex.split(command)
     if flag != "-m":
         raise RuntimeError(f"the engine starts a job in an unknown way: {flag}")
-    return shlex.join(engine_main.command(module, *words))
+    return shlex.join(engine_main.command(module, *arguments))
 
 
 class ServerLauncher(ServerProcessJobLauncher):
@@ -51,8 +51,8 @@ class RestartingLauncher(ClientProcessJobLauncher):
     """Keeps a job's process alive: the engine would abort the whole job when one site's process dies.
 
     A process that a signal killed is restarted. The running job is recorded in a file, so that a site that
-    was killed as a whole rejoins the same job when it is back. The engine tells every site the names of all
-    the others, and of the run: they are removed from its files before the job's process starts.
+    was killed as a whole rejoins the same job when it is back. The engine sends every site the names of all
+    others and of the run: they are removed from its files before the job's process starts.
     """
 
     def get_command(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> str:
@@ -66,10 +66,10 @@ class RestartingLauncher(ClientProcessJobLauncher):
 
         _without_names(job_meta, str(fl_ctx.get_identity_name()))
         workspace: Any = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-        note = _note(fl_ctx)
-        for path in (Path(workspace.get_job_meta_path(job_meta[JobConstants.JOB_ID])), note):
+        record = _job_record(fl_ctx)
+        for path in (Path(workspace.get_job_meta_path(job_meta[JobConstants.JOB_ID])), record):
             write_atomically(path, json.dumps(job_meta).encode())
-        return _RestartedJob(launch(), launch, note)
+        return _RestartedJob(launch(), launch, record)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         super().handle_event(event_type, fl_ctx)
@@ -77,18 +77,18 @@ class RestartingLauncher(ClientProcessJobLauncher):
         if event_type == EventType.JOB_COMPLETED:
             mark_job_ended(home / str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)))
         if event_type == EventType.SYSTEM_START:
-            running = json.loads(_note(fl_ctx).read_text()) if _note(fl_ctx).exists() else {}
+            running = json.loads(_job_record(fl_ctx).read_text()) if _job_record(fl_ctx).exists() else {}
             for folder in job_folders(home):  # left by an engine that was killed
                 if folder.name != running.get(JobConstants.JOB_ID):
                     mark_job_ended(folder)
-        if event_type == EventType.SYSTEM_START and _note(fl_ctx).exists():
-            job_meta = json.loads(_note(fl_ctx).read_text())
+        if event_type == EventType.SYSTEM_START and _job_record(fl_ctx).exists():
+            job_meta = json.loads(_job_record(fl_ctx).read_text())
             engine: Any = fl_ctx.get_engine()
             try:
                 engine.start_app(job_meta[JobConstants.JOB_ID], job_meta)
             except Exception as error:  # the job no longer exists, so there is nothing to rejoin
-                self.logger.warning("not taken up again: %s", error)
-                _note(fl_ctx).unlink(missing_ok=True)
+                self.logger.warning("the job is not rejoined: %s", error)
+                _job_record(fl_ctx).unlink(missing_ok=True)
 
 
 def _without_names(job_meta: dict[str, Any], site: str) -> None:
@@ -102,7 +102,7 @@ def _without_names(job_meta: dict[str, Any], site: str) -> None:
 
 
 def mark_job_ended(folder: Path) -> None:
-    """Mark the folder of a job that has ended; of all such folders of the workspace the latest are kept."""
+    """Mark the folder of a job that has ended, and remove all but the latest marked folders."""
     with contextlib.suppress(OSError):  # on a full disk it stays for the next time
         (folder / _ENDED).touch()
     ended = sorted(folder.parent.glob(f"*/{_ENDED}"), key=lambda path: path.stat().st_mtime)
@@ -111,20 +111,20 @@ def mark_job_ended(folder: Path) -> None:
 
 
 def job_folders(workspace: Path) -> list[Path]:
-    """The folders of jobs that were not marked as ended."""
+    """Return the folders of jobs that were not marked as ended."""
     return [meta.parent for meta in workspace.glob("*/meta.json") if not (meta.parent / _ENDED).exists()]
 
 
-def _note(fl_ctx: FLContext) -> Path:
+def _job_record(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)) / "running.json"
 
 
 class _RestartedJob(JobHandleSpec):
     """The handle of a job's present process, which may be a restarted one."""
 
-    def __init__(self, handle: Any, launch: Callable[[], Any], note: Path) -> None:
+    def __init__(self, handle: Any, launch: Callable[[], Any], record: Path) -> None:
         super().__init__()
-        self._handle, self._launch, self._note = handle, launch, note
+        self._handle, self._launch, self._record = handle, launch, record
         self._ended = False
         self._lock = threading.Lock()
 
@@ -138,7 +138,7 @@ class _RestartedJob(JobHandleSpec):
         return self._handle.poll()
 
     def wait(self) -> None:
-        for _ in range(_RESTARTS):
+        for _ in range(_MAX_RESTARTS):
             self._handle.wait()
             with self._lock:
                 code = self._handle.adapter.poll()
@@ -146,4 +146,4 @@ class _RestartedJob(JobHandleSpec):
                     break
                 self._handle = self._launch()
         self._handle.wait()
-        self._note.unlink(missing_ok=True)
+        self._record.unlink(missing_ok=True)

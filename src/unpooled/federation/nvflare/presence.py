@@ -1,4 +1,4 @@
-"""Records of connections, kept in files at the server and at each site for other processes to read."""
+"""Records of connections, which server and sites write for other processes (see ``presence_file``)."""
 
 import contextlib
 import json
@@ -18,28 +18,29 @@ from nvflare.apis.fl_exception import NotAuthenticated
 from nvflare.fuel.sec.audit import AuditService
 from nvflare.private.defs import ClientType
 
+from unpooled.federation.nvflare import heartbeat
 from unpooled.federation.nvflare.launchers import job_folders, mark_job_ended
-from unpooled.federation.nvflare.startup_kit import PRESENCE_FILE, SITE_FILE, own_path, presence_folder
+from unpooled.federation.nvflare.presence_file import PRESENCE_FILE, presence_folder
+from unpooled.federation.nvflare.startup_kit import SITE_FILE, own_path
 from unpooled.federation.ports import listens
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_locks import locked
 
-_EVERY = 1.0  # seconds
-_KEPT_JOBS = 20  # records of ended jobs that stay
+_KEPT_JOBS = 20  # records of ended jobs that the engine's store keeps
 
 
 class Presence(FLComponent):
     """Admits the sites of the federation and no others, even with a valid certificate.
 
-    Keeps ``connected.json`` in the server's folder, from the moment when this process listens at the server's
-    port: times of each site's last contact and of refusals, and why jobs did not start. Removes the engine's
-    records of old jobs.
+    As soon as this process listens at the server's port, it writes ``connected.json`` in the server's folder:
+    when each site made contact last, who was refused when, and why jobs did not start. It also removes the
+    engine's records of old jobs.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._refused: dict[str, float] = {}
-        self._sites: tuple[str, ...] = ()  # as the federation's file last said
+        self._sites: tuple[str, ...] = ()  # as last read from the federation's file
         self._failures = _Failures()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -51,7 +52,7 @@ class Presence(FLComponent):
             for folder in job_folders(root):
                 mark_job_ended(folder)
             logging.getLogger().addHandler(self._failures)
-            _audit_where_room()
+            _audit_despite_full_disk()
             threading.Thread(target=self._watch, args=(fl_ctx.get_engine(), home), daemon=True).start()
         elif event_type == EventType.CLIENT_REGISTER_RECEIVED:
             self._admit(fl_ctx)
@@ -69,7 +70,7 @@ class Presence(FLComponent):
         name = str(peer.get_identity_name())
         try:
             self._sites = tuple(json.loads(federation.read_text())["sites"])
-        except (OSError, ValueError, KeyError) as error:  # half saved by hand: those known so far
+        except (OSError, ValueError, KeyError) as error:  # being edited by hand: the last known sites count
             self.logger.error("%s cannot be read: %s", federation, error)
         if name not in self._sites:
             self._refused[name[:100]] = time.time()
@@ -79,12 +80,12 @@ class Presence(FLComponent):
         port = _port(home.parent)
         while not listens(os.getpid(), port):  # the engine goes on without a port if it gets none
             time.sleep(0.1)
-        while True:  # on a full disk nothing is recorded until it has room again
-            with contextlib.suppress(OSError), locked(home, what="the server"):  # readers see that this lives
+        while True:  # on a full disk nothing is recorded until there is space again
+            with contextlib.suppress(OSError), locked(home, what="the server"):  # the lock shows that it runs
                 while True:
                     self._record(engine, home)
-                    time.sleep(_EVERY)
-            time.sleep(_EVERY)
+                    time.sleep(heartbeat.SERVER_INTERVAL)
+            time.sleep(heartbeat.SERVER_INTERVAL)
 
     def _record(self, engine: Any, home: Path) -> None:
         seen = {client.name: client.last_connect_time for client in engine.get_clients()}
@@ -99,7 +100,7 @@ def _port(server: Path) -> int:
 
 
 class _Failures(logging.Handler):
-    """Picks from the engine's log why a job did not start: the engine tells nobody else."""
+    """Reads in the engine's log why a job did not start, because the engine reports it nowhere else."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -126,31 +127,33 @@ def _forget_old_jobs(fl_ctx: FLContext) -> None:
 
 
 class SitePresence(FLComponent):
-    """Keeps ``connected.json`` in a site's folder: the time of its last contact with the server.
+    """Writes ``connected.json`` in a site's folder: the time of its last contact with the server.
 
-    On a full disk the engine, here and at the server, would fail to write its own audit file, and then answer
-    nothing at all: its lines are dropped, and the coordinator is told. What leaves the site is in the site's
-    own log.
+    On a full disk the engine, here and at the server, fails to write its own audit file and then answers
+    nothing at all. So lines of that file are dropped when the disk is full. Everything that leaves the site
+    is in the site's own log.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.SYSTEM_START:
-            _audit_where_room()
-        let_in = event_type == EventType.AFTER_CLIENT_REGISTER and fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN)
-        if let_in or event_type == EventType.AFTER_CLIENT_HEARTBEAT:
+            _audit_despite_full_disk()
+        registered = event_type == EventType.AFTER_CLIENT_REGISTER and fl_ctx.get_prop(
+            FLContextKey.CLIENT_TOKEN
+        )
+        if registered or event_type == EventType.AFTER_CLIENT_HEARTBEAT:
             path = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)) / PRESENCE_FILE
             with contextlib.suppress(OSError):
                 write_atomically(path, json.dumps({"time": time.time()}).encode())
 
 
-def _audit_where_room() -> None:
+def _audit_despite_full_disk() -> None:
     auditor: Any = AuditService.get_auditor()
     if auditor is not None:
-        auditor.audit_file = _WhereRoom(auditor.audit_file)
+        auditor.audit_file = _LossyFile(auditor.audit_file)
 
 
-class _WhereRoom:
-    """A file whose lines are dropped where the disk has no room for them."""
+class _LossyFile:
+    """A file whose lines are dropped when the disk is full."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -160,7 +163,7 @@ class _WhereRoom:
             with open(self._file.name, "a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            logging.getLogger(__name__).error("the audit file did not take a line: %s", error)
+            logging.getLogger(__name__).error("a line of the audit file could not be written: %s", error)
 
     def flush(self) -> None:
         pass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.federation.engine import Address, EngineIdentity
+from unpooled.federation.nvflare import heartbeat
 from unpooled.protocol.site_id import SiteId
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.portable_paths import located
@@ -20,7 +21,6 @@ PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SiteP
 CONSOLE_ROLE = "lead"
 TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"  # messages of a run
 CONSOLE_NAME = "coordinator@unpooled"
-PRESENCE_FILE = "connected.json"
 _MAX_SITES = 1000
 _MAX_MESSAGE_BYTES = 2**31 - 2**21  # bytes of a message, as by the engine's default
 SITE_FILE = "unpooled.json"  # in local/: a site's data and policy, or a server's runs; never sent anywhere
@@ -53,11 +53,11 @@ _COMMUNICATION = {
         "resources": {"host": "localhost", "connection_security": "mtls"},
     },
     "grpc": {
-        "max_workers": 2 * _MAX_SITES + 100,  # threads, one a connection: a site has one, and one in a job
+        "max_workers": 2 * _MAX_SITES + 100,  # a thread per connection: a site has one, and one in a job
         "options": [
             ["grpc.max_send_message_length", _MAX_MESSAGE_BYTES],
             ["grpc.max_receive_message_length", _MAX_MESSAGE_BYTES],
-            ["grpc.so_reuseport", 0],  # else two servers would share a port, and sites meet either
+            ["grpc.so_reuseport", 0],  # else two servers could share a port, and a site could reach either
         ],
     },
 }
@@ -79,19 +79,6 @@ _PERMISSIONS = {
 }
 
 
-def presence_folder(server: Path) -> Path:
-    """The folder in which a server records the connected sites."""
-    return server / "presence"
-
-
-def read_presence(server: Path) -> dict[str, Any]:
-    """The last record of the server's process there; empty if it never did."""
-    try:
-        return dict(json.loads((presence_folder(server) / PRESENCE_FILE).read_text()))
-    except FileNotFoundError:
-        return {}
-
-
 def write_server(folder: Path, address: Address, identity: EngineIdentity) -> None:
     """Write the server's folder, which is in the folder of the federation."""
     _write(folder / "startup" / "fed_server.json", _server(address, address.host, address.port))
@@ -103,8 +90,8 @@ def write_server(folder: Path, address: Address, identity: EngineIdentity) -> No
 def listen_at(server: Path, console: Path, address: Address, port: int) -> None:
     """Let the server listen at a port of the loopback interface, and the console find it there.
 
-    The engine takes absolute paths only, so they are written here, whenever the server starts: the folder may
-    have been moved since.
+    The engine accepts only absolute paths. They are written here, whenever the server starts, because the
+    folder may have been moved since.
     """
     _write(server / "startup" / "fed_server.json", _server(address, "localhost", port))
     _write(server / "local" / "resources.json", _server_resources(server))
@@ -126,7 +113,7 @@ def _server_resources(server: Path) -> dict[str, Any]:
             {
                 "admin_storage": "transfer",
                 "max_num_clients": _MAX_SITES,
-                "heart_beat_timeout": 60,
+                "heart_beat_timeout": heartbeat.SITE_TIMEOUT,
                 "admin_timeout": 10.0,
             }
         ],
@@ -162,7 +149,7 @@ def _server_resources(server: Path) -> dict[str, Any]:
 
 
 def _server(address: Address, host: str, port: int) -> dict[str, Any]:
-    """The server's own settings; ``host`` and ``port``: where it listens."""
+    """Return the server's own settings; ``host`` and ``port``: where it listens."""
     return {
         "format_version": 2,
         "servers": [
@@ -181,7 +168,7 @@ def _server(address: Address, host: str, port: int) -> dict[str, Any]:
 
 
 def _admin(address: Address, host: str, port: int) -> dict[str, Any]:
-    """The console's settings; ``host`` and ``port``: where it finds the server."""
+    """Return the console's settings; ``host`` and ``port``: where it finds the server."""
     return {
         "format_version": 1,
         "admin": {

@@ -10,7 +10,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 
 
 def diagnose_connection(where: Address, certificate: Path, key: Path, root: Path) -> str:
-    """Connect to the server as the engine would; a sentence on what failed."""
+    """Connect to the server as the engine would, and return a sentence on what failed."""
     context = ssl.create_default_context(cafile=str(root))
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2"])
@@ -27,4 +27,4 @@ def diagnose_connection(where: Address, certificate: Path, key: Path, root: Path
         return f"the server refuses this site's certificate ({error.reason})"
     except OSError as error:
         return explain_connection_error(error, where)
-    return "the server is reached and knows the certificate, but does not let this site in"
+    return "the server is reached and accepts the certificate, but refuses this site"

@@ -1,8 +1,8 @@
 """Enrolment at the coordinator: an invitation's secret takes one key, which the coordinator then admits.
 
 The secret alone admits nobody. It binds the first key that comes with it, and the coordinator admits that key
-after the site has read out its fingerprint. So whoever steals an invitation and is first is found out on the
-telephone, and the site learns at once that its invitation was used by another.
+after the site has read out its fingerprint. A thief who uses an invitation first is detected on the
+telephone, and the site learns at once that somebody else used its invitation.
 """
 
 import datetime
@@ -26,23 +26,23 @@ from unpooled.protocol.site_id import SiteId
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_locks import locked
 
-VALID_DAYS = 14  # that an invitation is valid
-_UNKNOWN = "the server knows no such site and secret; ask the coordinator for a new invitation"
-_OTHERS = 5  # keys that came too late and are remembered
+VALID_DAYS = 14  # days that an invitation is valid
+_UNKNOWN = "the server does not know this site and secret; ask the coordinator for a new invitation"
+_MAX_OTHERS = 5  # keys that came too late and are recorded
 
 
 @dataclass(frozen=True)
 class Enrolment:
     """The state of one site's invitation, in a file of the federation's folder."""
 
-    digest: str  # SHA-256 of the secret: who reads this file cannot enrol
+    digest: str  # SHA-256 of the secret: nobody can enrol with the content of this file
     expires: str
     request: str = ""  # of the first key that came with the secret, PEM
     requested_at: str = ""  # when it came
     other_fingerprints: tuple[str, ...] = ()  # fingerprints of keys that came with the secret later
     certificate: str = ""  # once the site is admitted, PEM
     admitted_at: str = ""  # when
-    member_key: str = ""  # the fingerprint of the key by which a tree of federations knows the site
+    member_key: str = ""  # fingerprint of the key by which a tree of federations identifies the site
     federation: bool = False  # it is a federation
 
     @property
@@ -51,8 +51,10 @@ class Enrolment:
 
 
 def invite(federation: FederationFolder, site: SiteId, *, days: float = VALID_DAYS) -> Path:
-    """Write an invitation with a new secret; an earlier one of this site takes no key any more."""
-    from unpooled.site.identity import identity_in  # only here: a server that enrols has no need of it
+    """Write an invitation with a new secret and return its path; earlier ones of this site are void."""
+    from unpooled.site.identity import (
+        identity_in,
+    )  # imported here because a server that enrols does not need it
 
     secret = secrets.token_urlsafe(24)
     expires = (_now() + datetime.timedelta(days=days)).isoformat(timespec="seconds")
@@ -76,9 +78,9 @@ def invite(federation: FederationFolder, site: SiteId, *, days: float = VALID_DA
 
 
 def enrol(federation: FederationFolder, request: dict[str, Any]) -> dict[str, str]:
-    """The answer to a site that asks, once or again: its certificate, or that it waits, or why it is refused.
+    """Answer a site that asks for its certificate: the certificate, that it must wait, or why it is refused.
 
-    Nothing is written unless the secret is right.
+    A site may ask again and again. Nothing is written unless the secret is right.
     """
     site, secret, pem = (str(request.get(name, "")) for name in ("site", "secret", "request"))
     if site not in federation.sites:
@@ -96,15 +98,13 @@ def enrol(federation: FederationFolder, request: dict[str, Any]) -> dict[str, st
             return _refused(_second(federation, site, record, fingerprint))
         if record.certificate:
             return {"state": ADMITTED, "certificate": record.certificate}
-        if record.expired and not record.request:  # who asked in time waits, however long it takes
+        if record.expired and not record.request:  # a site that asked in time waits, however long it takes
             return _refused(
                 f"the invitation was valid until {record.expires}; the coordinator makes a new one: unpooled "
                 f"federation invite FOLDER {site} --again"
             )
-        claim, requested_at = (
-            verified_claim(request, fingerprint),
-            record.requested_at or _now().isoformat(timespec="seconds"),
-        )
+        claim = verified_claim(request, fingerprint)
+        requested_at = record.requested_at or _now().isoformat(timespec="seconds")
         new = replace(
             record, request=pem, requested_at=requested_at, member_key=claim.key, federation=claim.federation
         )
@@ -114,32 +114,34 @@ def enrol(federation: FederationFolder, request: dict[str, Any]) -> dict[str, st
 
 
 def _second(federation: FederationFolder, site: SiteId, record: Enrolment, fingerprint: str) -> str:
-    """The refusal of a second key; the coordinator will read of it too."""
-    if fingerprint not in record.other_fingerprints and len(record.other_fingerprints) < _OTHERS:
-        _write(
-            federation, site, replace(record, other_fingerprints=(*record.other_fingerprints, fingerprint))
-        )
+    """Return the refusal of a second key, and record the key for the coordinator."""
+    if fingerprint not in record.other_fingerprints and len(record.other_fingerprints) < _MAX_OTHERS:
+        others = (*record.other_fingerprints, fingerprint)
+        _write(federation, site, replace(record, other_fingerprints=others))
     return (
         f"the invitation was used already, at {record.requested_at} by a key with the fingerprint "
-        f"{fingerprint_of(federation, site, record)}; if that was not this site, somebody else has the "
+        f"{fingerprint_of(federation, site, record)}. If that was not this site, somebody else has the "
         f"invitation: call the coordinator, who makes a new one (unpooled federation invite FOLDER {site} "
-        "--again)"
+        "--again)."
     )
 
 
 def admit(federation: FederationFolder, site: SiteId, fingerprint: str) -> None:
-    """Give the site that waits a certificate; InputError unless it is the one of this fingerprint."""
+    """Give a waiting site its certificate; raise InputError unless its key has this fingerprint."""
     with _locked(federation):
         record = _read(federation, site)
         if record is None or not record.request:
-            raise InputError(f"{site} has not asked yet: unpooled site join {site}.json does it at the site")
+            raise InputError(
+                f"{site} has not asked to be admitted yet. At the site, run unpooled site join {site}.json."
+            )
         if record.certificate:
-            raise InputError(f"{site} was admitted at {record.admitted_at}")
+            raise InputError(f"{site} was already admitted at {record.admitted_at}")
         seen = fingerprint_of(federation, site, record)
         if _bare(fingerprint) != _bare(seen):
             raise InputError(
                 f"{site} asked with a key of the fingerprint {seen}, not {fingerprint}: somebody else used "
-                f"its invitation; unpooled federation invite {federation.path} {site} --again makes a new one"
+                f"its invitation. Make a new one with unpooled federation invite {federation.path} {site} "
+                "--again."
             )
         key = requested_key(record.request, site)
         certificate = Authority.read(federation.path / "authority").certify(
@@ -153,13 +155,13 @@ def admit(federation: FederationFolder, site: SiteId, fingerprint: str) -> None:
 
 
 def enrolments(federation: FederationFolder) -> dict[SiteId, Enrolment]:
-    """The state of every site's invitation."""
+    """Return the state of every site's invitation."""
     records = {site: _read(federation, site) for site in federation.sites}
     return {site: record for site, record in records.items() if record is not None}
 
 
 def awaiting_admission(federation: FederationFolder) -> dict[SiteId, str]:
-    """The sites that wait to be admitted, and the fingerprints that they must read out."""
+    """Return the sites that wait to be admitted, and the fingerprints that they must read out."""
     return {
         site: fingerprint_of(federation, site, record)
         for site, record in enrolments(federation).items()
@@ -168,7 +170,7 @@ def awaiting_admission(federation: FederationFolder) -> dict[SiteId, str]:
 
 
 def fingerprint_of(federation: FederationFolder, site: SiteId, record: Enrolment) -> str:
-    """The fingerprint of the key that came with a site's secret."""
+    """Return the fingerprint of the key that came with a site's secret."""
     return enrolment_fingerprint(federation.root(), site, requested_key(record.request, site))
 
 
@@ -190,7 +192,7 @@ def _now() -> datetime.datetime:
 
 @contextmanager
 def _locked(federation: FederationFolder) -> Iterator[None]:
-    """One process at a time: the server writes requests, ``federation admit`` certificates."""
+    """Lock the enrolments: the server writes requests, ``federation admit`` writes certificates."""
     with locked(federation.enrolment):
         yield
 

@@ -19,11 +19,10 @@ LIMIT = 16_384  # bytes of a question, or of an answer
 
 
 def ask(invitation: Invitation, request: str, member: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The server's answer to a request for a certificate; OSError if the server is not reached.
+    """Return the server's answer to a certificate request; ``member`` is the site's claim (member_keys).
 
-    ``member`` is what the site says of itself (members.py).
-    ssl.SSLCertVerificationError, before anything is sent, unless the authority in the invitation vouches for
-    the server.
+    Raises OSError if the server is not reached, and ssl.SSLCertVerificationError, before anything is sent,
+    unless the authority in the invitation has certified the server.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -35,18 +34,21 @@ def ask(invitation: Invitation, request: str, member: Mapping[str, str] | None =
         context.wrap_socket(plain, server_hostname=invitation.host) as secure,
     ):
         if secure.selected_alpn_protocol() != PROTOCOL:
-            raise ConnectionError("the server there takes no enrolment")
+            raise ConnectionError("the server there does not enrol sites")
         secure.sendall(json.dumps(question).encode() + b"\n")
         answer = _line(secure)
     try:
         fields = json.loads(answer)
         return {str(name): str(value) for name, value in fields.items()}
     except (ValueError, AttributeError):
-        raise InputError("the server's answer to the enrolment is none; is it of another version?") from None
+        raise InputError(
+            "the server's answer to the enrolment cannot be read. Is another release of unpooled installed "
+            "there?"
+        ) from None
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """The server's side of TLS, for files of its certificate and key."""
+    """Return the server's side of TLS, for files of its certificate and key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)

@@ -17,10 +17,10 @@ from unpooled.federation.provisioning.keys import Authority, new_key, private_pe
 from unpooled.federation.provisioning.names import check_name, check_path, parse_address
 from unpooled.protocol.site_id import SiteId
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.storage.portable_paths import located, portable
 
-_VERSION = 2
-_GONE = 15.0  # seconds without contact after which a site counts as not connected
+_DISCONNECTED_AFTER = 15.0  # seconds without contact after which a site counts as not connected
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class FederationFolder:
 
     @property
     def enrolment(self) -> Path:
-        """The folder of what became of the invitations."""
+        """The folder of the sites' enrolments: one file per invitation."""
         return self.path / "enrolment"
 
     @property
     def log_heads(self) -> Path:
-        """The file of all heads of sites' logs that came."""
+        """The file of all heads of sites' logs that the coordinator received."""
         return self.path / "log_heads.jsonl"
 
     def note_run(self, run: str, folder: Path) -> None:
-        """Keep where the files of a run are, if they are not in ``results``."""
+        """Record where the files of a run are, if they are not in ``results``."""
         if folder.absolute().parent != self.results:
             text = json.dumps({"folder": portable(folder, self.path, self.results)}) + "\n"
             write_atomically(self.results / f"{run}.json", text.encode())
@@ -73,7 +73,7 @@ class FederationFolder:
         (self.results / f"{run}.json").unlink(missing_ok=True)
 
     def noted_runs(self) -> dict[str, Path]:
-        """The folders of all runs that are in ``results``, or noted there."""
+        """Return the folders of all runs that are in ``results``, or recorded there."""
         folders = {path.name: path for path in self.results.glob("[!.]*") if path.is_dir()}
         for file in self.results.glob("[!.]*.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -86,22 +86,25 @@ class FederationFolder:
 
     @classmethod
     def read(cls, path: Path) -> "FederationFolder":
+        """Read a federation's folder; raise InputError if it is not one, or one of another format."""
         try:
-            values = json.loads((path / "federation.json").read_text(encoding="utf-8"))
-            version = values["version"]
-        except (OSError, ValueError, KeyError):
+            values = dict(json.loads((path / "federation.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
             raise InputError(f"{path}: not the folder of a federation") from None
-        if version != _VERSION:
+        if problem := format_error(values.get("format")):
             raise InputError(
-                f"{path}: a federation of version {version}, this program reads version {_VERSION}; unpooled "
-                "federation init makes a new one, and its sites join anew"
+                f"{path}: the folder of a federation of {problem}. Make a new federation with unpooled "
+                "federation init; its sites then join again."
             )
-        address = Address(values["name"], values["host"], values["port"])
-        return cls(path.absolute(), address, values["engine"], tuple(values["sites"]))
+        try:
+            address = Address(values["name"], values["host"], values["port"])
+            return cls(path.absolute(), address, values["engine"], tuple(values["sites"]))
+        except (KeyError, TypeError):
+            raise InputError(f"{path / 'federation.json'} is damaged. Restore it from a backup.") from None
 
     def write(self) -> None:
         values = {
-            "version": _VERSION,
+            "format": FORMAT,
             "name": self.address.federation,
             "host": self.address.host,
             "port": self.address.port,
@@ -111,26 +114,27 @@ class FederationFolder:
         write_atomically(self.path / "federation.json", (json.dumps(values, indent=1) + "\n").encode())
 
     def root(self) -> str:
-        """The certificate of the federation's authority, PEM."""
+        """Return the certificate of the federation's authority, PEM."""
         return (self.path / "authority" / "root.crt").read_text(encoding="ascii")
 
 
 def connected_sites(federation: FederationFolder) -> tuple[SiteId, ...] | None:
-    """The sites that are connected; None if the server is not up."""
+    """Return the sites that are connected; None if the server is not up."""
     seen = federation.engine.connected(federation.server)
     if seen is None:
         return None
-    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
+    silence = {site: seen.get(site, _DISCONNECTED_AFTER) for site in federation.sites}
+    return tuple(site for site, seconds in silence.items() if seconds < _DISCONNECTED_AFTER)
 
 
 def federation_folder_files(path: Path) -> list[Path]:
-    """The files of the federation in a folder, without its runs and results."""
+    """Return the files of the federation in a folder, without its runs and results."""
     parts = ("authority", "console", "enrolment", "invitations", "server")
     return [path / "federation.json", *(file for part in parts for file in (path / part).rglob("*"))]
 
 
 def new_run_name() -> str:
-    """A unique name for a run."""
+    """Return a unique name for a run."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
@@ -146,7 +150,10 @@ def create(
     if not sites or len(set(map(str.lower, sites))) < len(sites):
         raise InputError(f"a federation needs sites of different names, got {len(sites)}: {', '.join(sites)}")
     if path.exists():
-        raise InputError(f"{path} exists; a federation is never replaced, since it holds keys")
+        raise InputError(
+            f"{path} already exists. A federation is never replaced, because it holds keys. Use another "
+            "folder."
+        )
     engine(engine_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -161,14 +168,14 @@ def create(
 
 
 def _check_site(site: SiteId, where: Address) -> None:
-    """A site's certificate holds its name: it must not be the name under which sites know the server."""
+    """Check a site's name. Its certificate holds the name, so it must not be the server's host name."""
     check_name(site, "site")
     if site.lower() == where.host.lower():
-        raise InputError(f"{site!r} cannot be the name of a site: the server is reached under it")
+        raise InputError(f"{site!r} cannot be the name of a site, because it is the server's host name")
 
 
 def _fill(draft: FederationFolder) -> None:
-    """Write all files of a federation. None names its place, so its folder can be moved."""
+    """Write all files of a federation. They hold no absolute path, so the folder can be moved."""
     for folder in ("authority", "enrolment", "invitations", "runs", "results"):
         (draft.path / folder).mkdir()
     authority = Authority.new(draft.address.federation)
@@ -189,7 +196,7 @@ def _identity(authority: Authority, name: str, federation: FederationFolder, **h
 
 
 def add(path: Path, site: SiteId, again: bool) -> FederationFolder:
-    """Add a site to a federation; ``again``: it is in it already."""
+    """Add a site to a federation; ``again``: the site is a member already."""
     federation = FederationFolder.read(path)
     if again:
         if site not in federation.sites:
@@ -197,7 +204,7 @@ def add(path: Path, site: SiteId, again: bool) -> FederationFolder:
         return federation
     _check_site(site, federation.address)
     if site.lower() in map(str.lower, federation.sites):
-        raise InputError(f"{site} is in the federation already; --again makes a new invitation")
+        raise InputError(f"{site} is in the federation already. Use --again to make a new invitation.")
     larger = FederationFolder(
         federation.path, federation.address, federation.engine_name, tuple(sorted((*federation.sites, site)))
     )
@@ -206,12 +213,12 @@ def add(path: Path, site: SiteId, again: bool) -> FederationFolder:
 
 
 def remove(path: Path, site: SiteId) -> FederationFolder:
-    """Take a site out of a federation: the server lets it in no more, and its invitation enrols nothing."""
+    """Remove a site from a federation: the server refuses it from now on, and its invitation is void."""
     federation = FederationFolder.read(path)
     if site not in federation.sites:
         raise InputError(f"{site} is not in the federation; sites are {', '.join(federation.sites)}")
     if federation.sites == (site,):
-        raise InputError(f"{site} is the only site: a federation needs one")
+        raise InputError(f"{site} is the only site, and a federation needs at least one")
     smaller = replace(federation, sites=tuple(name for name in federation.sites if name != site))
     smaller.write()
     for file in (federation.invitation(site), federation.enrolment / f"{site}.json"):

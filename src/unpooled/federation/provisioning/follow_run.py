@@ -1,7 +1,7 @@
 """Submit a run to a federation's server, and follow it until it is done.
 
 The server owns the run: this process only submits it, reads the server's progress file, and resubmits the run
-if it died. So nothing is lost if this process is stopped: the next process that follows the run continues.
+if it died. If this process is stopped, nothing is lost: the next process that follows the run continues.
 """
 
 import contextlib
@@ -37,10 +37,10 @@ from unpooled.site.session import RunTerms
 from unpooled.storage.file_locks import LockOwner, is_locked
 
 _POLL = 0.05
-_START = 600.0  # seconds in which a submitted run must begin; on a busy machine it takes minutes
-_ASK = 2.0  # seconds between questions to the server whether it has given up a run that did not begin yet
-_ALIKE = 3  # failures to start a run for the same cause before giving up
-_ATTEMPTS = 5  # submissions without a further round before giving up
+_START_TIMEOUT = 600.0  # seconds in which a submitted run must begin; on a busy machine it takes minutes
+_JOB_INTERVAL = 2.0  # seconds between questions to the server whether it gave up a run that did not begin
+_MAX_SAME_CAUSE = 3  # failures to start a run for the same cause before giving up
+_MAX_SUBMISSIONS = 5  # submissions without progress before giving up
 
 _FOLLOWED = "followed"  # the file in a run's folder that names the process which follows it
 
@@ -48,7 +48,7 @@ Say = Callable[[str], None]
 
 
 def is_followed(work: Path) -> bool:
-    """True while a process follows a run: it submits it, waits for it to begin, and submits it again."""
+    """Return True while a process follows a run, i.e. submits it, waits for it, and submits it again."""
     follower = LockOwner.read(work / _FOLLOWED)
     return follower is not None and follower.is_alive
 
@@ -75,9 +75,20 @@ def follow(
     on_waiting: Say = lambda text: None,
     progress: Callable[[RoundRecord], None] = lambda record: None,
 ) -> Path:
-    """Follow a task to its end; its checkpoint. ``patience``: seconds to wait for the server or for sites.
+    """Follow a task to its end, and return the path of its checkpoint.
 
-    ``on_waiting`` hears whom the run waits for to approve the study.
+    Parameters
+    ----------
+    federation, task, terms
+        Where and what to run, and the terms that the sites approve.
+    patience
+        Seconds to wait for the server and for sites that are not connected.
+    say
+        Called with messages for the user.
+    on_waiting
+        Called with the sites that have not approved the study yet, whenever that changes.
+    progress
+        Called with the record of every round.
     """
     with following(federation.runs / task.run):
         return _follow(federation, task, terms, patience, say, on_waiting, progress)
@@ -101,16 +112,16 @@ def _follow(
             if written.read()["state"] == FINISHED:
                 return work / "checkpoint"
             submissions += 1
-            if submissions > _ATTEMPTS:
-                raise EngineError(f"the run was submitted {_ATTEMPTS} times and got no further")
+            if submissions > _MAX_SUBMISSIONS:
+                raise EngineError(f"the run was submitted {_MAX_SUBMISSIONS} times and made no progress")
             wait_for_sites(federation, task, patience, say)
             written.path.unlink(missing_ok=True)
             try:
                 submit(federation, task, terms, written, say)
             except EngineUnreachableError as gone:
                 causes.append(str(gone))
-                alike = causes[-_ALIKE:].count(causes[-1]) == _ALIKE  # another try changes nothing
-                if submissions >= _ATTEMPTS or patience <= 0 or alike:
+                hopeless = causes[-_MAX_SAME_CAUSE:].count(causes[-1]) == _MAX_SAME_CAUSE
+                if submissions >= _MAX_SUBMISSIONS or patience <= 0 or hopeless:
                     raise
                 say(f"{gone}; trying again")
                 time.sleep(2.0)
@@ -120,8 +131,8 @@ def _follow(
             submissions, best = 0, reached
         if failure is None:
             continue
-        curable = retry and isinstance(failure, TooFewAnswersError)  # what a site declines it declines again
-        if not curable or submissions >= _ATTEMPTS or patience <= 0:
+        curable = retry and isinstance(failure, TooFewAnswersError)  # a site that declines will decline again
+        if not curable or submissions >= _MAX_SUBMISSIONS or patience <= 0:
             raise failure
         say(f"{failure}; asking again")
 
@@ -141,7 +152,7 @@ def wait_for_sites(federation: FederationFolder, task: AnyTask, patience: float,
         time.sleep(0.2)
     if connected is None:
         raise EngineUnreachableError(
-            f"the server is not up; unpooled federation serve {federation.path} starts it"
+            f"the server is not up. Start it with unpooled federation serve {federation.path}."
         )
     if len(task.sites) - len(missing) < needed:
         raise TooFewAnswersError(
@@ -161,13 +172,15 @@ def submit(
         federation.engine.write_job(job, task, terms)
         with federation.engine.submitted_job(federation.console, job, timeout=15.0) as ended:
             say("the run is starting at the sites")
-            until, asked = time.monotonic() + _START, time.monotonic()
+            until, asked = time.monotonic() + _START_TIMEOUT, time.monotonic()
             while written.read()["state"] == WAITING:
                 if time.monotonic() > until:
-                    raise EngineError(f"the run did not begin within {_START:g} seconds")
-                if time.monotonic() - asked > _ASK:
-                    if (how := ended()) is not None and written.read()["state"] == WAITING:
-                        raise EngineUnreachableError(f"the engine gave the run up before it began: {how}")
+                    raise EngineError(f"the run did not begin within {_START_TIMEOUT:g} seconds")
+                if time.monotonic() - asked > _JOB_INTERVAL:
+                    if (end_state := ended()) is not None and written.read()["state"] == WAITING:
+                        raise EngineUnreachableError(
+                            f"the engine gave the run up before it began: {end_state}"
+                        )
                     asked = time.monotonic()
                 time.sleep(_POLL)
     finally:
@@ -177,11 +190,12 @@ def submit(
 def _watch(
     work: Path, written: ProgressFile, progress: Callable[[RoundRecord], None], on_waiting: Say
 ) -> tuple[int, UnpooledError | None, bool]:
-    """Follow a run until the server's process ends: the last round, the error if it failed, and whether to
-    repeat it may help.
+    """Follow a run until the server's process ends.
+
+    Returns the last round, the error if the run failed, and whether repeating it may help.
     """
     last_round = -1
-    waits: dict[SiteId, float] = {}
+    last_waiting: dict[SiteId, float] = {}
     while True:
         alive = is_locked(work)  # before the file is read, so that its last state is not missed
         status = written.read()
@@ -189,9 +203,9 @@ def _watch(
         if status["state"] == RUNNING and record is not None and record["round"] > last_round:
             last_round = record["round"]
             progress(_record(record))
-        if status["state"] == RUNNING and (waiting := status.get("waiting", {})) != waits:
-            on_waiting(describe_waiting(waiting) if waiting else "the run goes on")
-            waits = waiting
+        if status["state"] == RUNNING and (waiting := status.get("waiting", {})) != last_waiting:
+            on_waiting(describe_waiting(waiting) if waiting else "the run continues")
+            last_waiting = waiting
         if status["state"] == FAILED and not alive:
             return last_round, _raised(status), bool(status.get("retry"))
         if not alive:
@@ -200,7 +214,7 @@ def _watch(
 
 
 def describe_waiting(waiting: Mapping[SiteId, float]) -> str:
-    """Whom a run waits for, and since when: "waiting for north since 9:12 to approve the study"."""
+    """Return the sites that a run waits for: "waiting for north since 9:12 to approve the study"."""
     today = datetime.now().date()
     entries = []
     for site, since in sorted(waiting.items()):

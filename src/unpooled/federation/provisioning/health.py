@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ from unpooled.site.table_store import ReadOnlySummaryFolder
 from unpooled.storage.file_locks import is_locked
 
 DOWN, DISCONNECTED, RUN_FAILED, ACTION_NEEDED = 3, 4, 5, 6  # exit codes, the worst first
-_SOON = 30  # days before a certificate ends at which it is said
+_EXPIRES_SOON = 30  # days before a certificate expires at which a warning begins
 STATES = ("starting", "running", "finished", "failed", "stopped")  # of a run
-_HEARD = 30.0  # seconds without contact after which a site counts as not connected
+_DISCONNECTED_AFTER = 30.0  # seconds without contact after which a site counts as not connected
 
 
 @dataclass(frozen=True)
 class HealthIssue:
-    """Something that is not well: its exit code, and a line with the cause and the way out."""
+    """A problem: its exit code, and a line with the cause and the way out."""
 
     code: int
     text: str
@@ -40,10 +40,10 @@ class RunState:
 
     name: str
     state: str  # one of STATES
-    round: int | None  # the last one that is done
+    round: int | None  # the last finished one
     cause: str
     changed: float  # when, in seconds since 1970
-    waiting: str = ""  # whom it waits for to approve the study, and since when
+    waiting: str = ""  # the sites that have not approved the study yet, and since when the run waits
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Health:
     up: bool
     sites: dict[str, str]  # at the coordinator: the state of each; at a site: its own
     runs: tuple[RunState, ...]
-    certificates: dict[str, str]  # when each ends
+    certificates: dict[str, str]  # when each expires
     problems: tuple[HealthIssue, ...]
     log_bytes: int | None = None  # at a site
 
     @property
     def code(self) -> int:
-        """0 if all is well, else the code of the worst problem."""
+        """0 if there is no problem, else the code of the worst one."""
         return min((problem.code for problem in self.problems), default=0)
 
     def to_json(self) -> dict[str, Any]:
@@ -69,42 +69,44 @@ class Health:
 
 
 def federation_health(federation: FederationFolder) -> Health:
-    """The health of a federation, as its coordinator's folder shows it."""
-    connected, asked, known = (
-        connected_sites(federation),
-        awaiting_admission(federation),
-        enrolments(federation),
-    )
+    """Return the health of a federation, from its coordinator's folder."""
+    connected, waiting = connected_sites(federation), awaiting_admission(federation)
+    known = enrolments(federation)
     problems, sites, ends = [], {}, {}
     if connected is None:
         problems.append(
-            HealthIssue(DOWN, f"the server is not up; unpooled federation serve {federation.path} starts it")
+            HealthIssue(
+                DOWN, f"the server is not up. Start it with unpooled federation serve {federation.path}."
+            )
         )
-    elif wrong := federation.engine.server_problem(federation.server):
-        problems.append(HealthIssue(DOWN, wrong))
+    elif problem := federation.engine.server_problem(federation.server):
+        problems.append(HealthIssue(DOWN, problem))
     for site in federation.sites:
         record = known.get(site)
         if record is not None and record.certificate:
             ends[site] = valid_until(record.certificate).isoformat()
         if site in (connected or ()):
             sites[site] = "connected"
-        elif site in asked:
+        elif site in waiting:
             sites[site] = "awaiting admission"
             problems.append(
                 HealthIssue(
-                    ACTION_NEEDED, f"{site} waits to be admitted: unpooled federation admit {federation.path}"
+                    ACTION_NEEDED,
+                    f"{site} waits to be admitted. Admit it with unpooled federation admit "
+                    f"{federation.path}.",
                 )
             )
         elif record is None or not record.certificate:
             sites[site] = "invited"
-            what = (
-                "has not joined yet" if record is None or not record.expired else "let its invitation run out"
-            )
+            expired = record is not None and record.expired
+            invite = f"unpooled federation invite {federation.path} {site} --again"
             problems.append(
                 HealthIssue(
                     DISCONNECTED,
-                    f"{site} {what}: it joins with {federation.invitation(site)}; unpooled federation invite "
-                    f"{federation.path} {site} --again makes a new one",
+                    f"{site} has not joined, and its invitation has expired. Make a new one with {invite}."
+                    if expired
+                    else f"{site} has not joined yet. Send it {federation.invitation(site)}, or make a new "
+                    f"invitation with {invite}.",
                 )
             )
         else:
@@ -112,7 +114,8 @@ def federation_health(federation: FederationFolder) -> Health:
             if connected is not None:
                 problems.append(
                     HealthIssue(
-                        DISCONNECTED, f"{site} is not connected; unpooled site status at the site says why"
+                        DISCONNECTED,
+                        f"{site} is not connected. At the site, unpooled site status names the reason.",
                     )
                 )
     certificate, _ = federation.engine.server_identity(federation.server)
@@ -126,26 +129,26 @@ def federation_health(federation: FederationFolder) -> Health:
             problems.append(
                 HealthIssue(
                     RUN_FAILED,
-                    f"run {run.name} {run.state}: {run.cause}; unpooled resume goes on with it, unpooled "
-                    f"federation remove {federation.path} --run {run.name} removes it",
+                    f"run {run.name} {run.state}: {run.cause}. Continue it with unpooled resume, or remove "
+                    f"it with unpooled federation remove {federation.path} --run {run.name}.",
                 )
             )
-    problems += _ending(
-        ends, lambda who: f"unpooled federation invite {federation.path} {who} --again renews it"
+    problems += _expiring(
+        ends, lambda who: f"Renew it with unpooled federation invite {federation.path} {who} --again."
     )
     where = federation.address.federation
     return Health(where, where, connected is not None, sites, tuple(runs), ends, tuple(problems))
 
 
-def site_health(place: SiteFolder) -> Health:
-    """The health of a site, as its own folder shows it."""
-    invitation, problems = place.invitation, []
-    up, heard = is_locked(place.path), place.engine.seconds_since_contact(place.engine_folder)
-    connected = up and heard is not None and heard < _HEARD
+def site_health(site: SiteFolder) -> Health:
+    """Return the health of a site, from its own folder."""
+    invitation, problems = site.invitation, []
+    up, silence = is_locked(site.path), site.engine.seconds_since_contact(site.engine_folder)
+    connected = up and silence is not None and silence < _DISCONNECTED_AFTER
     where = f"{invitation.federation} at {invitation.host}:{invitation.port}"
     ends = {}
-    if place.enrolled:
-        certificate, _, _ = place.engine.identity(place.engine_folder)
+    if site.enrolled:
+        certificate, _, _ = site.engine.identity(site.engine_folder)
         ends[invitation.site] = valid_until(certificate.read_text()).isoformat()
         state = "stopped" if not up else "connected" if connected else "trying to connect"
     else:
@@ -153,72 +156,86 @@ def site_health(place: SiteFolder) -> Health:
         problems.append(
             HealthIssue(
                 ACTION_NEEDED,
-                f"not admitted to {where}: the fingerprint to read out is {place.fingerprint()}",
+                f"not admitted to {where}. Read this fingerprint to the coordinator: {site.fingerprint()}",
             )
         )
     if not up:
-        problems.append(HealthIssue(DOWN, f"the site is stopped; unpooled site start {place.path} starts it"))
-    elif place.enrolled and not connected:
         problems.append(
-            HealthIssue(DISCONNECTED, f"not connected to {where}; the output of unpooled site start names the reason")
+            HealthIssue(DOWN, f"the site is stopped. Start it with unpooled site start {site.path}.")
         )
-    if place.has_settings:
-        folder = Path(place.relay_settings.folder if place.is_federation else place.settings.folder)
-        if not place.is_federation:
-            protect = place.settings.rules().protect
+    elif site.enrolled and not connected:
+        problems.append(
+            HealthIssue(
+                DISCONNECTED,
+                f"not connected to {where}. The output of unpooled site start names the reason.",
+            )
+        )
+    if site.has_settings:
+        folder = Path(site.relay_settings.folder if site.is_federation else site.settings.folder)
+        if not site.is_federation:
+            protect = site.settings.rules().protect
             if (
                 protect.mode == "summary"
                 and not protect.auto_approve
                 and not ReadOnlySummaryFolder(folder).approved
             ):
                 problems.append(
-                    HealthIssue(ACTION_NEEDED, f"the copy is not approved: unpooled site approve {folder}")
+                    HealthIssue(
+                        ACTION_NEEDED,
+                        f"the summary table is not approved. Approve it with unpooled site approve {folder}.",
+                    )
                 )
-        elif not is_locked(FederationFolder.read(Path(place.relay_settings.federation)).server):
-            downstream = place.relay_settings.federation
+        elif not is_locked(FederationFolder.read(Path(site.relay_settings.downstream)).server):
+            downstream = site.relay_settings.downstream
             problems.append(
                 HealthIssue(
                     DOWN,
-                    f"the server of its own federation is not up: unpooled federation serve {downstream}",
+                    "the server of the relay's own federation is not up. Start it with unpooled federation "
+                    f"serve {downstream}.",
                 )
             )
-        for kept in StudyFolder(folder).pending():
-            study = f"unpooled site approve {folder} {kept.study.digest[:16]}"
+        for pending in StudyFolder(folder).pending():
+            command = f"unpooled site approve {folder} {pending.study.digest[:16]}"
             problems.append(
-                HealthIssue(ACTION_NEEDED, f"the study {kept.study.title!r} waits to be approved: {study}")
+                HealthIssue(
+                    ACTION_NEEDED,
+                    f"the study {pending.study.title!r} waits to be approved. Approve it with {command}.",
+                )
             )
-    problems += _ending(ends, lambda who: f"ask for unpooled federation invite FOLDER {who} --again")
-    size = sum(file.stat().st_size for file in place.path.glob("log*.jsonl"))
+    problems += _expiring(
+        ends, lambda who: f"Ask the coordinator for unpooled federation invite FOLDER {who} --again."
+    )
+    size = sum(file.stat().st_size for file in site.path.glob("log*.jsonl"))
     sites = {invitation.site: state}
     return Health(invitation.site, invitation.federation, up, sites, (), ends, tuple(problems), size)
 
 
-def _ending(ends: dict[str, str], way_out: Any) -> list[HealthIssue]:
-    """Certificates that have run out, or will soon."""
+def _expiring(ends: dict[str, str], way_out: Callable[[str], str]) -> list[HealthIssue]:
+    """Return a problem for every certificate that has expired, or will soon."""
     now = datetime.datetime.now(datetime.UTC)
     problems = []
     for who, text in ends.items():
-        left = datetime.datetime.fromisoformat(text) - now
-        if left < datetime.timedelta(days=_SOON):
-            what = "ran out" if left < datetime.timedelta() else "ends"
-            way = (
-                "a federation whose server's certificate ends is made anew"
-                if who == "server"
-                else way_out(who)
+        remaining = datetime.datetime.fromisoformat(text) - now
+        if remaining < datetime.timedelta(days=_EXPIRES_SOON):
+            verb = "expired" if remaining < datetime.timedelta() else "expires"
+            action = "Make a new federation: its server needs a new certificate."
+            if who != "server":
+                action = way_out(who)
+            problems.append(
+                HealthIssue(ACTION_NEEDED, f"the certificate of {who} {verb} at {text}. {action}")
             )
-            problems.append(HealthIssue(ACTION_NEEDED, f"the certificate of {who} {what} at {text}; {way}"))
     return problems
 
 
 def run_folders(federation: FederationFolder) -> list[Path]:
-    """The folders of runs; a name that begins with a dot is no run's."""
+    """Return the folders of runs; a name that begins with a dot is not the name of a run."""
     return sorted(
         path for path in federation.runs.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
 
 
 def _run(path: Path) -> RunState:
-    """The state of a run; a kill may have left only its folder."""
+    """Return the state of a run; if its process was killed early, there may be only its folder."""
     progress = ProgressFile(path)
     progress_record = progress.read()
     reached = (progress_record.get("record") or {}).get("round")
@@ -245,15 +262,18 @@ def _is_worked_on(path: Path) -> bool:
 
 
 def remove_runs(federation: FederationFolder, names: Sequence[str], days: float | None) -> list[str]:
-    """Remove the named runs, and all that ended so many days ago; none that a process works on."""
+    """Remove the named runs and all that ended at least ``days`` ago, but none that a process works on.
+
+    Returns the names of the removed runs.
+    """
     every = {path.name: path for path in run_folders(federation)}
     for name in names:
         if name not in every:
             raise InputError(
-                f"there is no run {name}; unpooled federation status {federation.path} names them"
+                f"there is no run {name}. unpooled federation status {federation.path} lists the runs."
             )
         if _is_worked_on(every[name]):
-            raise InputError(f"run {name} is running; it is removed once it has ended")
+            raise InputError(f"run {name} is running. Remove it when it has ended.")
     old = [
         name
         for name, path in every.items()
@@ -266,7 +286,7 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
 
 
 def metrics(health: Health) -> str:
-    """The health as metrics in the text format of Prometheus."""
+    """Return the health as metrics in the text format of Prometheus."""
     coordinator = health.log_bytes is None
     common_labels = f'federation="{health.federation}",role="coordinator"'
     if not coordinator:
@@ -278,7 +298,7 @@ def metrics(health: Health) -> str:
         ("unpooled_up", "Whether the process runs.", {common_labels: float(health.up)}),
         (
             "unpooled_status_code",
-            "Exit code of unpooled site status or unpooled federation status; 0: all is well.",
+            "Exit code of unpooled site status or unpooled federation status; 0: no problem.",
             {common_labels: float(health.code)},
         ),
         (
@@ -302,8 +322,8 @@ def metrics(health: Health) -> str:
             else {},
         ),
         (
-            "unpooled_certificate_end_timestamp_seconds",
-            "When a certificate ends.",
+            "unpooled_certificate_expiry_timestamp_seconds",
+            "When a certificate expires.",
             {f'{common_labels},subject="{who}"': end for who, end in ends.items()},
         ),
         (

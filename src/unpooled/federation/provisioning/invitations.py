@@ -1,7 +1,7 @@
 """The invitation: the one small file that a coordinator sends to a site.
 
-It holds the certificate of the federation's authority, so that the site knows its server from the first byte
-on, and a secret that enrols one key and no second one. It holds no key of a site: that is made at the site.
+It holds the certificate of the federation's authority, with which the site authenticates the server from the
+first byte on, and a secret that enrols exactly one key. It holds no key of a site: the site makes its own.
 """
 
 import json
@@ -14,8 +14,9 @@ from unpooled.federation.engine import ENGINES, Address
 from unpooled.federation.provisioning.keys import certified_key
 from unpooled.federation.provisioning.names import check_host, check_name, check_port
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 
-_KIND, _VERSION = "invitation", 2
+_KIND = "invitation"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Invitation:
     engine: str
     site: str
     root: str  # certificate of the federation's authority, PEM
-    authority: str  # key that signs rosters of secure sums and heads of logs, hexadecimal
+    authority: str  # key that signs participant lists of secure sums and log heads, hexadecimal
     secret: str
     expires: str  # date and time, UTC, until which the secret enrols a key
 
@@ -38,23 +39,23 @@ class Invitation:
 
     def write(self, path: Path) -> None:
         """Write the file; only its owner can read it."""
-        values = {"unpooled": _KIND, "version": _VERSION, **asdict(self)}
+        values = {"unpooled": _KIND, "format": FORMAT, **asdict(self)}
         write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
 
     @classmethod
     def read(cls, path: Path) -> "Invitation":
-        """The invitation in a file. Whoever wrote it: names that are paths, and the like, are refused."""
+        """Read an invitation. The file is not trusted: names that are paths, and the like, are refused."""
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            kind, version = values.pop("unpooled"), values.pop("version")
+            kind, written_format = values.pop("unpooled"), values.pop("format", None)
         except (ValueError, KeyError, AttributeError, TypeError):
             raise InputError(f"{path}: not an invitation to a federation") from None
         if kind != _KIND:
             raise InputError(f"{path}: not an invitation to a federation")
-        if version != _VERSION:
+        if problem := format_error(written_format):
             raise InputError(
-                f"{path}: an invitation of version {version}, this program reads version {_VERSION}; ask the "
-                "coordinator for one of the version that is installed here"
+                f"{path}: an invitation of {problem}. Ask the coordinator for an invitation of the release "
+                "that is installed here."
             )
         try:
             invitation = cls(**values)
@@ -69,9 +70,9 @@ class Invitation:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         except TypeError:
-            raise InputError(f"{path}: an invitation that lacks something or has too much") from None
+            raise InputError(f"{path}: an invitation with missing, unknown or wrong entries") from None
         except ValueError:
             raise InputError(f"{path}: an invitation whose certificate or key is damaged") from None
         if invitation.engine not in ENGINES:
-            raise InputError(f"{path}: engines are {', '.join(ENGINES)}, got {invitation.engine!r}")
+            raise InputError(f"{path}: engine must be one of {', '.join(ENGINES)}, got {invitation.engine!r}")
         return invitation

@@ -1,7 +1,7 @@
 """Keys and certificates: one authority per federation, one certificate per party.
 
 A private key is made where it is used and stays there. A site sends a request, which holds its public key,
-and gets back a certificate. RSA, since the engines check signatures with it.
+and receives a certificate. The keys are RSA keys, because the engines check signatures with RSA.
 """
 
 import datetime
@@ -26,7 +26,7 @@ _AUTHORITY_DAYS, _SITE_DAYS = 3650, 825
 
 
 def new_key() -> rsa.RSAPrivateKey:
-    """A private key, from the operating system's entropy."""
+    """Return a new private key, from the operating system's entropy."""
     return rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
 
 
@@ -42,7 +42,7 @@ def private_pem(key: rsa.RSAPrivateKey) -> str:
 def write_key(path: Path, key: rsa.RSAPrivateKey) -> None:
     """Write a private key to a new file that only its owner can read."""
     if path.exists():
-        raise FileExistsError(f"{path} exists; a key is never replaced")
+        raise FileExistsError(f"{path} already exists. A key is never replaced.")
     write_atomically(path, private_pem(key).encode())
 
 
@@ -52,28 +52,29 @@ def read_key(path: Path) -> rsa.RSAPrivateKey:
     except ValueError as error:
         raise InputError(f"{path}: not a private key") from error
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise InputError(f"{path}: a key of another kind than RSA")
+        raise InputError(f"{path}: not an RSA key")
     return key
 
 
 def certificate_request(name: str, key: rsa.RSAPrivateKey) -> str:
-    """A request for a certificate: the name, the public key, and proof of having the private one. PEM."""
+    """Return a certificate request: the name, the public key, and a proof of the private key. PEM."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
 def enrolment_fingerprint(root: str, site: str, key: rsa.RSAPublicKey) -> str:
-    """The one fingerprint that site and coordinator read to each other: of the authority and the site's key.
+    """Return the fingerprint, of authority and site's key, that site and coordinator read to each other.
 
     It is the same at both only if the site has the coordinator's authority, and the coordinator the site's
-    key. 160 bits: somebody between the two who searches for a pair of keys that agree needs 2^80 trials.
+    key. It has 160 bits: an attacker between the two who searches for a matching pair of keys needs 2^80
+    trials.
     """
     public = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return _digits(Label.ENROLMENT_FINGERPRINT, _der(root), site.encode(), public)
 
 
 def authority_fingerprint(root: str) -> str:
-    """The fingerprint of an authority's certificate."""
+    """Return the fingerprint of an authority's certificate."""
     return _digits(Label.AUTHORITY_FINGERPRINT, _der(root))
 
 
@@ -82,7 +83,7 @@ def _der(pem: str) -> bytes:
 
 
 def _digits(*parts: bytes) -> str:
-    """40 hexadecimal digits of the hash of all parts, in groups of four."""
+    """Return 40 hexadecimal digits of the hash of all parts, in groups of four."""
     digest = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()[:40]
     return " ".join(digest[i : i + 4] for i in range(0, len(digest), 4))
 
@@ -138,9 +139,9 @@ class Authority:
         role: str | None = None,
         hosts: Sequence[str] = (),
     ) -> str:
-        """A certificate for ``name``, PEM. ``hosts``: the addresses under which a server is reached.
+        """Return a certificate for ``name``, PEM; ``hosts`` are the addresses of a server.
 
-        A site's is to be renewed; those of the coordinator's own parties last as long as the authority.
+        A site's certificate must be renewed; those of server and console last as long as the authority's.
         """
         issuer, days = self.certificate.subject, _AUTHORITY_DAYS if hosts or role else _SITE_DAYS
         names = [_address(host) for host in hosts or (name,)]
@@ -150,21 +151,19 @@ class Authority:
 
 
 def requested_key(pem: str, name: str) -> rsa.RSAPublicKey:
-    """The public key in a request for ``name``; InputError unless it is signed with the private key."""
+    """Return the public key in a request for ``name``; raise InputError unless its private key signed it."""
     try:
-        asked = x509.load_pem_x509_csr(pem.encode())
-        names = [str(a.value) for a in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        key = asked.public_key()
+        request = x509.load_pem_x509_csr(pem.encode())
+        names = [str(a.value) for a in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        key = request.public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(f"the request of {name} is damaged") from error
     if names != [name]:
         raise InputError(f"the request is for {', '.join(names) or 'nobody'}, not for {name}")
-    if (
-        not isinstance(key, rsa.RSAPublicKey) or not 2048 <= key.key_size <= 4096
-    ):  # before it is computed with
+    if not isinstance(key, rsa.RSAPublicKey) or not 2048 <= key.key_size <= 4096:  # before any computation
         raise InputError(f"the request of {name} has a key that is not RSA of 2048 to 4096 bits")
     try:
-        valid = asked.is_signature_valid
+        valid = request.is_signature_valid
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
         raise InputError(f"the request of {name} is damaged") from error
     if not valid:
@@ -173,15 +172,15 @@ def requested_key(pem: str, name: str) -> rsa.RSAPublicKey:
 
 
 def certified_key(pem: str) -> rsa.RSAPublicKey:
-    """The public key that a certificate is about."""
+    """Return the public key in a certificate."""
     key = x509.load_pem_x509_certificate(pem.encode()).public_key()
     if not isinstance(key, rsa.RSAPublicKey):
-        raise InputError("a certificate of a key of another kind than RSA")
+        raise InputError("the key of the certificate is not an RSA key")
     return key
 
 
 def valid_until(pem: str) -> datetime.datetime:
-    """The time, UTC, at which a certificate runs out."""
+    """Return the time, UTC, at which a certificate expires."""
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
@@ -203,7 +202,7 @@ def _builder(
 
 
 def _subject(name: str, group: str | None = None, role: str | None = None) -> x509.Name:
-    """A certificate's subject; the role is in the field where the engine looks for it."""
+    """Return a certificate's subject; the role is in the field where the engine looks for it."""
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     if group is not None:
         parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))

@@ -1,7 +1,8 @@
-"""The keys by which a tree of federations knows its members, as they come with enrolments.
+"""The keys by which a tree of federations identifies its members, as they come with enrolments.
 
-A site proves at its enrolment that it holds the key of its folder (``identity.key``), which it has in every
-federation that it joins with it. Kept are its fingerprint, and whether the member is a federation.
+At its enrolment a site proves that it holds the key of its folder (``identity.key``), which is the same in
+every federation that it joins with this folder. The coordinator records the fingerprint, and whether the
+member is a federation.
 """
 
 from dataclasses import dataclass
@@ -23,20 +24,20 @@ KEY, PROOF, FEDERATION = "member_key", "proof", "federation"  # in a request to 
 
 @dataclass(frozen=True)
 class MemberClaim:
-    """A member's word about itself: the fingerprint of its key, and whether it is a federation."""
+    """A member's claim about itself: the fingerprint of its key, and whether it is a federation."""
 
     key: str = ""  # "": it has none, or did not prove it
     federation: bool = False
 
 
 def member_claim(identity: "Identity", enrolment: str, federation: bool) -> dict[str, str]:
-    """A member's message: its public key, a proof that it has the key, and whether it is a federation."""
+    """Return a member's claim: its public key, a proof of the private key, and whether it is a federation."""
     claim = {KEY: identity.public.hex(), FEDERATION: "yes" if federation else ""}
     return {**claim, PROOF: identity.sign(_statement(enrolment)).hex()}
 
 
 def verified_claim(request: dict[str, Any], enrolment: str) -> MemberClaim:
-    """The proven claim of a member; ``enrolment`` is the fingerprint of the key that it enrols."""
+    """Return the proven claim of a member; ``enrolment`` is the fingerprint of the key that it enrols."""
     federation = request.get(FEDERATION) == "yes"
     try:
         public = bytes.fromhex(str(request.get(KEY, "")))
@@ -52,7 +53,7 @@ def _statement(enrolment: str) -> bytes:
 
 
 def known_members(federation: "FederationFolder") -> tuple[dict[SiteId, str], tuple[SiteId, ...]]:
-    """The fingerprints of the sites' keys, where they are known, and the members that are federations."""
+    """Return the known fingerprints of the sites' keys, and the members that are federations."""
     from unpooled.federation.provisioning.enrolment import enrolments
 
     records = enrolments(federation)

@@ -43,7 +43,7 @@ class SiteFolder:
 
     @classmethod
     def from_path(cls, path: Path) -> "SiteFolder":
-        """The folder at its own path, or beside the invitation at ``path``."""
+        """Return the folder at ``path``, or the folder beside the invitation at ``path``."""
         if path.is_file():
             return cls(check_path(path.parent / Invitation.read(path).site))
         return cls(check_path(path))
@@ -55,12 +55,12 @@ class SiteFolder:
             raise InputError(f"{self.path}: no such file or folder")
         if not file.exists():
             raise InputError(
-                f"{self.path}: not the folder of a site; unpooled site join INVITATION makes one"
+                f"{self.path}: not the folder of a site that joined. Join with unpooled site join INVITATION."
             )
         return Invitation.read(file)
 
     def checked(self) -> "SiteFolder":
-        """This folder; InputError if it is not the folder of a site."""
+        """Return this folder; raise InputError if it is not the folder of a site."""
         _ = self.invitation
         return self
 
@@ -81,12 +81,11 @@ class SiteFolder:
         file = self.engine.settings_file(self.engine_folder)
         if not file.exists():
             raise InputError(
-                f"{self.path}: the site has no data yet; unpooled site start {self.path} --data FILE"
+                f"{self.path}: the site has no data yet. Name it with unpooled site start {self.path} --data "
+                "FILE."
             )
         if self.is_federation:
-            raise InputError(
-                f"{self.path}: a federation takes part with this folder, without data of its own"
-            )
+            raise InputError(f"{self.path}: this is the folder of a relay, which has no data of its own")
         return SiteSettings.read(file)
 
     def is_replaceable(self) -> bool:
@@ -96,17 +95,17 @@ class SiteFolder:
 
     @property
     def was_enrolled(self) -> bool:
-        """True if the coordinator has admitted the site, with whatever invitation."""
+        """True if the coordinator has ever admitted the site, with this invitation or an earlier one."""
         return (self.path / "enrolled.json").exists()
 
     def enrolment_files(self) -> tuple[Path, ...]:
-        """The files that accepting an invitation writes, besides the engine's files."""
+        """Return the files that accepting an invitation writes, besides the engine's files."""
         return tuple(self.path / name for name in ("invitation.json", "private.key", "enrolled.json"))
 
     def accept(self, file: Path) -> None:
         """Accept an invitation: pin its authority, and make the site's key if there is none.
 
-        A later invitation must be of the same authority: another one could be anybody's.
+        A later invitation must be of the same authority: another authority could be anybody's.
         """
         invitation = Invitation.read(file)
         engine(invitation.engine)
@@ -122,14 +121,14 @@ class SiteFolder:
         pinned = self.invitation
         if invitation.site != pinned.site or invitation.federation != pinned.federation:
             raise InputError(
-                f"{self.path} is the folder of {pinned.site} in {pinned.federation}, the invitation of "
-                f"{invitation.site} in {invitation.federation}; --folder names another folder"
+                f"{self.path} is the folder of {pinned.site} in {pinned.federation}, and the invitation is "
+                f"for {invitation.site} in {invitation.federation}. Name another folder with --folder."
             )
         if (invitation.root, invitation.authority) != (pinned.root, pinned.authority):
             raise InputError(
                 f"the invitation is of another authority ({authority_fingerprint(invitation.root)}) than the "
-                f"one that {self.path} has pinned ({authority_fingerprint(pinned.root)}): call the "
-                "coordinator; only if the federation was made anew, join it with --folder and a new folder"
+                f"one that {self.path} has pinned ({authority_fingerprint(pinned.root)}). Call the "
+                "coordinator. Join with --folder and a new folder only if the federation was made anew."
             )
 
     @property
@@ -146,7 +145,10 @@ class SiteFolder:
         return bool(used == _used(self.invitation))
 
     def enrol(self) -> str:
-        """Ask the server once: "" if the site is admitted, else why it is not yet. InputError if refused."""
+        """Ask the server once to be admitted. Return "" if the site is admitted, else why it is not yet.
+
+        Raises InputError if the server refuses the site.
+        """
         invitation = self.invitation
         try:
             reply = ask(invitation, certificate_request(invitation.site, read_key(self._key)), self._claim())
@@ -164,7 +166,7 @@ class SiteFolder:
         except ValueError:
             mine = False
         if not mine:
-            raise InputError(f"{invitation.federation} sent a certificate that is not of this site's key")
+            raise InputError(f"{invitation.federation} sent a certificate for another key than this site's")
         self._write_engine_files(
             invitation, EngineIdentity(private_pem(read_key(self._key)), certificate, invitation.root)
         )
@@ -173,31 +175,31 @@ class SiteFolder:
         return ""
 
     def _claim(self) -> dict[str, str]:
-        """The claim of the site when it enrols: the key that it has in every federation."""
+        """Return the site's claim when it enrols: the key that it has in every federation."""
         return member_claim(identity_in(self.path), self.fingerprint(), self.is_federation)
 
     @property
     def is_federation(self) -> bool:
-        """True if a federation takes part with this folder, in the place of a site."""
+        """True if this is the folder of a relay: a federation takes part with it, in the place of a site."""
         return self.has_settings and is_relay(self.engine.settings_file(self.engine_folder))
 
     @property
     def relay_settings(self) -> RelaySettings:
-        """The settings of the federation that takes part with this folder."""
+        """The settings of the relay that takes part with this folder."""
         return RelaySettings.read(self.engine.settings_file(self.engine_folder))
 
     def import_key(self, other: Path) -> None:
-        """Have the key of another folder of the same site here too: a tree finds by it that both are one."""
+        """Use the key of another folder of the same site, so that a tree recognises both as the same site."""
         if not (other / IDENTITY).is_file():
-            raise InputError(f"{other}: has no {IDENTITY}; it is not the folder of a site that joined")
+            raise InputError(f"{other} has no {IDENTITY}: it is not the folder of a site that joined")
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
         key = (other / IDENTITY).read_bytes()
         if not create_atomically(self.path / IDENTITY, key) and key != (self.path / IDENTITY).read_bytes():
-            raise InputError(f"{self.path} has a key of its own already, another one than {other}")
+            raise InputError(f"{self.path} already has a key, and it differs from the key of {other}")
 
     def _write_engine_files(self, invitation: Invitation, identity: EngineIdentity) -> None:
-        """Write the engine's files, each in one step; the site's own settings among them are not touched."""
+        """Write the engine's files, each atomically; the site's own settings among them are not changed."""
         chosen_engine = engine(invitation.engine)
         self.engine_folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.engine_folder, prefix=".new.") as made:
@@ -216,10 +218,10 @@ class SiteFolder:
         settings.write(file)
 
     def open_audit_trail(self, from_summary: bool = False) -> None:
-        """Check that an admitted site has its files; make the log and the ledger of one that is not yet.
+        """Check that an admitted site has its files; make log and ledger of a site that is not admitted yet.
 
-        Files that were made anew would forget what the site has answered and what it has spent, and a second
-        copy could be compared with the first. ``from_summary``: the site answers from a copy.
+        New files would not contain what the site has answered and spent, and a second, unrelated summary
+        table could be compared with the first one. ``from_summary``: the site answers from a summary table.
         """
         log, ledger = self.path / "log.jsonl", self.path / "ledger.sqlite"
         lost = [file for file in (log, ledger) if not file.exists()]
@@ -233,22 +235,22 @@ class SiteFolder:
         if lost:
             names = ", ".join(str(file.relative_to(self.path)) for file in sorted(lost))
             raise InputError(
-                f"{self.path}: the site was admitted before, and files of it are missing: {names}. Restore "
-                "the folder from a backup with unpooled site restore, or bring these files back."
+                f"{self.path}: the site was admitted before, and its files are missing: {names}. Restore the "
+                "folder from a backup with unpooled site restore, or put these files back."
             )
 
     def fingerprint(self) -> str:
-        """The fingerprint that the site reads to the coordinator."""
+        """Return the fingerprint that the site reads to the coordinator."""
         invitation = self.invitation
         return enrolment_fingerprint(invitation.root, invitation.site, read_key(self._key).public_key())
 
     def authority(self) -> str:
-        """The fingerprint of the authority that the site has pinned."""
+        """Return the fingerprint of the authority that the site has pinned."""
         return authority_fingerprint(self.invitation.root)
 
 
 def joined_policy(folder: Path) -> Path | None:
-    """The policy with which the site last joined a federation, if there is none in its folder."""
+    """Return the policy with which the site last joined a federation, if there is none in its folder."""
     site = SiteFolder(folder)
     if (
         (folder / "policy.toml").exists()
@@ -262,12 +264,12 @@ def joined_policy(folder: Path) -> Path | None:
 
 
 def find_joined_policy(log: Path) -> Path | None:
-    """``joined_policy`` of the folder of a log, which may be no site's, or a damaged one's."""
+    """Return ``joined_policy`` of the folder of a log, or None if it is damaged or not a site's folder."""
     with contextlib.suppress(UnpooledError, OSError, ValueError, KeyError, TypeError):
         return joined_policy(log if log.is_dir() else log.parent)
     return None
 
 
 def _used(invitation: Invitation) -> str:
-    """The mark of an invitation that was used; it does not give the secret away."""
+    """Return a digest that marks an invitation as used without disclosing its secret."""
     return hashlib.sha256(invitation.secret.encode()).hexdigest()

@@ -1,7 +1,8 @@
 """Supervisor of an engine's process, in the foreground: start it, restart it when it dies, stop it.
 
-No process of the engine outlives the supervisor: each is tied to its parent (``runtimes.tied``). The
-supervisor adopts what loses its parent, and says that it has stopped only when nothing is left.
+No process of the engine outlives the supervisor: each ends with its parent (``federation.die_with_parent``).
+The supervisor adopts processes that lose their parent, and reports that it has stopped only when none is
+left.
 """
 
 import contextlib
@@ -17,8 +18,8 @@ from types import FrameType
 from unpooled.errors import InputError
 from unpooled.storage.file_locks import is_locked, lock_owner, locked
 
-_PAUSES = (1.0, 30.0)  # seconds before a restart: the first, the longest
-_STEADY = 60.0  # after so many seconds the pause before a restart is reset
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0  # seconds before a restart; the pause doubles each time
+_STEADY = 60.0  # seconds of running after which the pause is reset
 _GRACE = 10.0  # seconds that an engine has to stop by itself
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -31,13 +32,26 @@ def supervise(
     ready: Callable[[], bool] = lambda: True,
     within: contextlib.AbstractContextManager[object] | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. ``on_tick`` is called twice a second; ``say`` gets messages for the user.
+    """Run an engine until SIGTERM or SIGINT.
 
-    ``home`` is locked meanwhile by a lock that names this process, by which ``ended`` finds it. The engine is
-    started once it is ``ready``, which is asked twice a second. ``within`` is entered once the lock is held.
+    Parameters
+    ----------
+    command
+        Starts the engine.
+    home
+        The folder that is locked meanwhile; the lock names this process, so ``stop_supervisor`` can find it.
+    say
+        Called with messages for the user.
+    on_tick
+        Called twice a second.
+    ready
+        Called twice a second before the engine starts, until it returns True.
+    within
+        A context that is entered once the lock is held.
     """
     if is_locked(home):
-        raise InputError(f"{home} is in use already ({lock_owner(home) or 'by a process that just started'})")
+        owner = lock_owner(home) or "by a process that just started"
+        raise InputError(f"{home} is already in use ({owner}). Stop that process first.")
     with (
         locked(home, 2.0, "the engine's supervisor"),
         within or contextlib.nullcontext(),
@@ -57,7 +71,7 @@ def _supervise(
     stopped: Callable[[], bool],
 ) -> None:
     _adopt()
-    pause = _PAUSES[0]
+    pause = _FIRST_PAUSE
     while not stopped():
         began = time.monotonic()
         child = subprocess.Popen(
@@ -75,10 +89,10 @@ def _supervise(
         end_children()
         if stopped():
             return
-        pause = _PAUSES[0] if time.monotonic() - began > _STEADY else pause
+        pause = _FIRST_PAUSE if time.monotonic() - began > _STEADY else pause
         say(f"the engine's process ended with code {child.returncode}; starting it again")
         _wait(pause, stopped)
-        pause = min(2 * pause, _PAUSES[1])
+        pause = min(2 * pause, _MAX_PAUSE)
 
 
 def _wait(seconds: float, stopped: Callable[[], bool]) -> None:
@@ -87,21 +101,22 @@ def _wait(seconds: float, stopped: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def stop_supervisor(home: Path, patience: float = 30.0) -> bool:
-    """Stop the supervisor that runs in another process, and all that it started; False if none runs.
+def stop_supervisor(home: Path, timeout: float = 30.0) -> bool:
+    """Stop the supervisor that runs in another process, and all that it started; return False if none runs.
 
-    One that does not stop in time is killed, and the kernel ends with it what it started.
+    A supervisor that does not stop within ``timeout`` seconds is killed; the kernel then ends all that it
+    started.
     """
     if not is_locked(home):
         return False
     process = lock_owner(home)
     if process is None or not process.is_alive:
-        raise InputError(f"{home} is in use, but does not say by which process")
-    for patient, signals in ((patience, (signal.SIGTERM, signal.SIGCONT)), (10.0, (signal.SIGKILL,))):
+        raise InputError(f"{home} is in use, but its lock does not name a running process. Try again.")
+    for seconds, signals in ((timeout, (signal.SIGTERM, signal.SIGCONT)), (10.0, (signal.SIGKILL,))):
         with contextlib.suppress(ProcessLookupError):
-            for number in signals:  # one that is halted stops only when it goes on
+            for number in signals:  # a suspended process stops only after it is resumed
                 os.kill(process.pid, number)
-        until = time.monotonic() + patient
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             if not is_locked(home):
                 return True
@@ -119,12 +134,12 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
 
 
 def _adopt() -> None:
-    """Become the parent of all processes below this one that lose their own."""
+    """Become the parent of all descendants that lose their own parent."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_children() -> None:
-    """Kill all children of this process, adopted ones too, and wait until none is left."""
+    """Kill all children of this process, including adopted ones, and wait until none is left."""
     while True:
         for child in _children():
             with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,7 @@
-"""A federation as a member of another one between machines: a relay in the place of a site.
+"""Relays: a federation that takes part in another federation, in the place of a site.
 
-Above, the relay's process is a site's process (``end``). Below, it has a run of its own federation open for
-as long as the run above lasts: the relay's process holds one end of a line on this machine (``below``), the
-job's process at the region's server the other (``passing``), which asks the members.
+``relay`` is the relay itself, in any process. Between machines the relay has a session in the run above, as a
+site has (``relay_session``), and keeps a run of its own federation open for as long (``downstream``). The
+job's process at its own server (``forwarder``) asks the members; the two are connected on one machine
+(``ipc``).
 """

@@ -1,7 +1,7 @@
-"""The federation below a relay, as the relay's process asks it: over a run that it keeps open.
+"""A relay's own federation, as the relay's process asks it: over a downstream run that it keeps open.
 
-The run is opened by a process of its own (``opener``) at the first question. If the region's server dies, or
-the job there, it is opened again.
+A process of its own (``submit_downstream``) opens the run at the first question. If the relay's server dies,
+or the job there, the relay opens the run again.
 """
 
 import base64
@@ -35,8 +35,8 @@ from unpooled.storage.file_locks import lock_owner
 log = logging.getLogger(__name__)
 
 _SUBMIT_MODULE = "unpooled.federation.relay.submit_downstream"
-_BRIEFLY = 1.0  # seconds that a question waits for the run below to open, or for members to decide
-_AGAIN = 5.0  # seconds after which a run below that did not open is tried again
+_SHORT_WAIT = 1.0  # seconds that a question waits for the downstream run to open, or for members to decide
+_RETRY_AFTER = 5.0  # seconds after which a downstream run that did not open is opened again
 _PUBLIC_REASONS = {
     "TooFewAnswersError": "too few of its members are connected",
     "EngineUnreachableError": "its server is not up",
@@ -45,17 +45,17 @@ _OWNER = "relay"  # the file in the run's folder that names the relay which open
 
 
 class NotYet(Exception):  # noqa: N818 neither is an error
-    """The federation below cannot answer yet, but will: its run is being opened, or members are to decide."""
+    """The relay cannot answer yet, but will: its downstream run is being opened, or members must decide."""
 
 
 class DownstreamUnavailableError(Exception):
-    """The run below did not open; the words may be shown above."""
+    """The downstream run did not open; the message may be disclosed to the federation above."""
 
 
 class DownstreamRun:
-    """A Carrier to the members of the federation below: a run there that stays open until ``close``.
+    """The Transport to the members of a relay: a run of its federation that stays open until ``close``.
 
-    ``relay`` is the fingerprint of the relay's key: of the relays of one federation one passes a run on.
+    ``relay`` is the fingerprint of the relay's key: only one relay of a federation may pass a run on.
     """
 
     def __init__(
@@ -65,65 +65,70 @@ class DownstreamRun:
         self._federation, self._task, self._terms, self._wait = federation, task, terms, wait
         self._relay = relay
         self._work = federation.runs / task.run
-        self._line: IpcConnection | None = None
-        self._current_key = ""  # the question that is under way
-        self._waiting = False  # members are to approve the study
+        self._connection: IpcConnection | None = None
+        self._current_key = ""  # of the request that is under way
+        self._waiting = False  # members must approve the study
         self._opening: threading.Thread | None = None
         self._child: subprocess.Popen[bytes] | None = None
-        self._why, self._failed = "", 0.0  # why it did not open, and when
+        self._reason, self._failed = "", 0.0  # why it did not open, and when
         self._closed = False
 
     def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]:
-        """The members' answers, or the reasons why there are none. NotYet: ask again, the same way."""
-        line = self.opened()
+        """Return the members' responses, or the reasons why there are none.
+
+        Raises NotYet if the same request must be sent again later.
+        """
+        connection = self.opened()
         key = ipc.request_key(requests)
         try:
             if self._current_key != key:
                 head, parts = ipc.pack_frame(requests)
-                line.send(ipc.REQUEST, {**head, "key": key}, parts)
+                connection.send(ipc.REQUEST, {**head, "key": key}, parts)
                 self._current_key, self._waiting = key, False
-            return self._answers(line, key)
+            return self._responses(connection, key)
         except (EOFError, OSError, ValueError):
             self._drop()
-            raise NotYet("its run below ended, and is being opened again") from None
+            raise NotYet("its downstream run ended, and is being opened again") from None
 
-    def _answers(self, line: IpcConnection, key: str) -> Mapping[SiteId, bytes | str]:
+    def _responses(self, connection: IpcConnection, key: str) -> Mapping[SiteId, bytes | str]:
         since = time.monotonic()
         while not self._closed:
-            if not line.poll(0.25):
-                if self._waiting and time.monotonic() - since > _BRIEFLY:
-                    raise NotYet("members below have not approved the study yet")
+            if not connection.poll(0.25):
+                if self._waiting and time.monotonic() - since > _SHORT_WAIT:
+                    raise NotYet("its members have not approved the study yet")
                 continue
-            head, parts = line.receive()
+            head, parts = connection.receive()
             if head.get("key") != key:
-                continue  # of an earlier question
+                continue  # of an earlier request
             if head["kind"] == ipc.WAITING:
                 self._waiting = bool(head["sites"])
                 if self._waiting:
-                    raise NotYet("members below have not approved the study yet")
+                    raise NotYet("its members have not approved the study yet")
             elif head["kind"] == ipc.ANSWERS:
                 self._current_key = ""
-                reasons = {str(site): str(why) for site, why in head["reasons"].items()}
+                reasons = {str(site): str(reason) for site, reason in head["reasons"].items()}
                 return {**ipc.unpack_frame(head, parts), **reasons}
         raise DownstreamUnavailableError("the run is over")
 
     def opened(self) -> IpcConnection:
-        """The line to the run below; NotYet while it is being opened, DownstreamUnavailableError if that failed just now."""
-        if self._line is None:
+        """Return the connection to the downstream run.
+
+        Raises NotYet while the run is being opened, DownstreamUnavailableError if that failed just now.
+        """
+        if self._connection is None:
             self._begin()
-            until = time.monotonic() + _BRIEFLY
-            while self._line is None and self._is_opening() and time.monotonic() < until:
+            until = time.monotonic() + _SHORT_WAIT
+            while self._connection is None and self._is_opening() and time.monotonic() < until:
                 time.sleep(0.02)
-        if self._line is not None:
-            return self._line
-        if self._is_opening() or not self._why:
-            raise NotYet("its run below is being opened")
-        raise DownstreamUnavailableError(f"the federation below was not asked: {self._why}")
+        if self._connection is not None:
+            return self._connection
+        if self._is_opening() or not self._reason:
+            raise NotYet("its downstream run is being opened")
+        raise DownstreamUnavailableError(f"its members were not asked: {self._reason}")
 
     def check(self) -> None:
-        """Raise TreeError if another process has the run open that is no relay, or another relay."""
-        other = lock_owner(self._work)
-        if other is None:
+        """Raise TreeError if a process that is not a relay, or another relay, has the run open."""
+        if lock_owner(self._work) is None:
             return
         name, owner = self._federation.address.federation, self._work / _OWNER
         if not owner.exists():
@@ -137,55 +142,56 @@ class DownstreamRun:
         return owner.read_text(encoding="utf-8").strip() == self._relay
 
     def close(self) -> None:
-        """End the run below."""
+        """End the downstream run."""
         self._closed = True
-        child, line = self._child, self._line
+        child, connection = self._child, self._connection
         if child is not None:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
         owner = self._work / _OWNER
-        if line is None and owner.exists() and self._is_mine(owner):
-            line = ipc.connect_to_run(self._work)
-        if line is None:
+        if connection is None and owner.exists() and self._is_mine(owner):
+            connection = ipc.connect_to_run(self._work)
+        if connection is None:
             return
         with contextlib.suppress(OSError):
-            line.send(ipc.END)
-        line.close()
+            connection.send(ipc.END)
+        connection.close()
 
     def _drop(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        self._line, self._current_key = None, ""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._current_key = None, ""
 
     def _is_opening(self) -> bool:
         return self._opening is not None and self._opening.is_alive()
 
     def _begin(self) -> None:
-        if self._closed or self._is_opening() or (self._why and time.monotonic() - self._failed < _AGAIN):
+        failed_recently = self._reason and time.monotonic() - self._failed < _RETRY_AFTER
+        if self._closed or self._is_opening() or failed_recently:
             return
         self._opening = threading.Thread(target=self._open, daemon=True)
         self._opening.start()
 
     def _open(self) -> None:
-        """Join the run below if it is open; else open it. The process that does so ends with this thread."""
-        self._why = ""
+        """Connect to the downstream run, or open it. The process that opens it ends with this thread."""
+        self._reason = ""
         try:
             self.check()
         except TreeError as error:
-            self._why, self._failed = str(error), time.monotonic()
+            self._reason, self._failed = str(error), time.monotonic()
             return
-        line = ipc.connect_to_run(self._work)
-        if line is None:
-            self._why = self._submit_in_subprocess()
+        connection = ipc.connect_to_run(self._work)
+        if connection is None:
+            self._reason = self._submit_in_subprocess()
             self._failed = time.monotonic()
-            line = ipc.connect_to_run(self._work)
-        if line is not None and not self._closed:
-            self._line, self._why = line, ""
-        elif not self._why:
-            self._why = "its run ended at once"
+            connection = ipc.connect_to_run(self._work)
+        if connection is not None and not self._closed:
+            self._connection, self._reason = connection, ""
+        elif not self._reason:
+            self._reason = "its run ended at once"
 
     def _submit_in_subprocess(self) -> str:
-        """Open the run; why that failed, in words that may be shown, or ""."""
+        """Open the run; return "", or a reason that may be disclosed if that failed."""
         self._work.mkdir(parents=True, exist_ok=True)
         owner = self._work / _OWNER
         if is_followed(self._work) and not (owner.exists() and self._is_mine(owner)):
@@ -211,14 +217,15 @@ class DownstreamRun:
             failed: dict[str, Any] = json.loads(out)
         except ValueError:
             failed = {"kind": "error", "text": err.decode(errors="replace")[-2000:]}
-        log.error("the run below did not open: %s", failed["text"])
-        return _PUBLIC_REASONS.get(failed["kind"], "its run did not begin; its own log says why")
+        log.error("the downstream run did not open: %s", failed["text"])
+        return _PUBLIC_REASONS.get(failed["kind"], "its run did not begin; its own log has the reason")
 
 
 class DownstreamFederation(RemoteFederation):
-    """The members of a relay between machines. Who they are is said once the run below is open.
+    """The members of a relay between machines. It reports their keys once the downstream run is open.
 
-    With ``secure`` they sum securely: the relay's process is their coordinator, and has the sum alone.
+    With ``secure`` the members sum securely: the relay's process is their coordinator, and reads only the
+    sum.
     """
 
     def __init__(

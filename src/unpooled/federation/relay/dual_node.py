@@ -1,11 +1,11 @@
-"""A region as one node of the dual methods: prices of the region come down, its value and centroids go up.
+"""A relay as one node of the dual methods: its prices come down, its value and centroids go up.
 
-A region's cost at prices q is at least the sum of its members' costs at prices that add up to q, so any way
-to share prices out gives a bound that holds. Members first share them by their rows in every cluster, beside
-prices of their own that add up to zero: those of the references (2 times the sums of residuals about them).
-So where the region's prices are those of the references, every site has the prices that it would have in a
-flat federation. From there the relay moves its members' prices by the bundle step, a few times a question.
-A region of one site passes on what it gets: the paper's line is a tree of such regions.
+A relay's cost at prices q is at least the sum of its members' costs at prices that add up to q, so every
+division of the prices gives a valid bound. Members first share them in proportion to their rows in every
+cluster, plus prices of their own that add up to zero: those of the references (2 times the sums of residuals
+about them). If the relay's prices are those of the references, every site has the prices that it would have
+in a flat federation. From there the relay moves its members' prices by the bundle step, a few times per
+question. A relay of one site forwards its prices unchanged: the chain of the paper is a tree of such relays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,43 +28,45 @@ from unpooled.protocol.suppression import ContributorCounts
 from unpooled.typing import BoolArray, FloatArray
 
 _EPS = 2.0**-52
-_STEPS = 6  # times that the members are asked, at most, for one question from above
+_STEPS = 6  # how often the members are asked, at most, for one question from above
 _CUTS = 40  # answers of the members that are kept
-_GAIN = 1e-3  # of the value: what is worth another step
+_GAIN = 1e-3  # the gain, relative to the value, that is worth another step
 
 
 @dataclass(frozen=True, eq=False)
 class PriceShares:
-    """How the members of a region share its prices: one entry for each, in the order of ``members``."""
+    """How the members of a relay share its prices: one entry for each, in the order of ``members``."""
 
     members: tuple[SiteId, ...]
     own: FloatArray  # (N, k, d) prices that sum to zero
     weights: FloatArray  # (N, k) that sum to one
-    disclosed: BoolArray  # (k,) clusters that enough sites have rows of
+    disclosed: BoolArray  # (k,) clusters that enough sites have rows in
 
     def prices(self, total: FloatArray) -> FloatArray:
-        """(N, k, d) the members' prices, where those of the region are (k, d)."""
+        """Return the members' prices (N, k, d) for the relay's prices (k, d)."""
         prices: FloatArray = self.own + self.weights[..., None] * total
         return prices
 
 
 def price_shares(gathered: Replies[Any], min_contributors: int) -> PriceShares:
-    """The shares of members that have said their sums about the references."""
-    behind, answers = ContributorCounts(min_contributors), list[ClusterSums]()
+    """Return the shares of the members from their sums about the references."""
+    contributors, answers = ContributorCounts(min_contributors), list[ClusterSums]()
     for reply in gathered.replies:
         sites = reply.min_contributors if isinstance(reply, PartialSum) else 1
         answers.append(reply.reply() if isinstance(reply, PartialSum) else reply)
         names = ClusterSums.__match_args__
-        behind.add(ClusterSums, {name: getattr(answers[-1], name)[None] for name in names}, sites)
-    sums, mass = np.stack([2 * one.sums[0] for one in answers]), np.stack([one.mass[0] for one in answers])
+        contributors.add(ClusterSums, {name: getattr(answers[-1], name)[None] for name in names}, sites)
+    sums = np.stack([2 * answer.sums[0] for answer in answers])
+    mass = np.stack([answer.mass[0] for answer in answers])
     rows = mass.sum(axis=0)
     weights = np.where(rows > 0, mass / np.where(rows > 0, rows, 1.0), 1 / len(answers))
     own = sums - weights[..., None] * sums.sum(axis=0)
-    return PriceShares(gathered.sites, own, weights, behind.disclosed({"mass": rows[None]})["mass"][0])
+    disclosed = contributors.disclosed({"mass": rows[None]})["mass"][0]
+    return PriceShares(gathered.sites, own, weights, disclosed)
 
 
 class DualRelay:
-    """The members of one relay at the prices of its region; what it knows is about the last references."""
+    """The members of one relay at its prices; it keeps answers for the last references only."""
 
     def __init__(self, downstream: Federation, min_contributors: int) -> None:
         self._downstream, self._min_contributors = downstream, min_contributors
@@ -80,7 +82,7 @@ class DualRelay:
         question: AskNode,
         transform: Transform | None,
     ) -> tuple[Replies[Any], NodeSolution | None]:
-        """The members' replies, to be counted, and the region's; None if nobody answered."""
+        """Return the members' replies, to be counted, and the relay's own, or None if nobody answered."""
         known = (
             self._shared(request_id, members, place, question, transform)
             if question.symmetry != "none"
@@ -88,7 +90,7 @@ class DualRelay:
         )
         prices = np.zeros((0, *question.prices.shape)) if known is None else self._first(known, question)
         cap, best = float(np.linalg.norm(prices)), None
-        for left in reversed(range(1 if known is None or len(known.members) == 1 else _STEPS)):
+        for remaining in reversed(range(1 if known is None or len(known.members) == 1 else _STEPS)):
             by_site = {} if known is None else dict(zip(known.members, prices, strict=True))
             gathered = self._one(request_id, members, place, partial(_priced, question, by_site), transform)
             if not gathered.sites:
@@ -96,9 +98,9 @@ class DualRelay:
             node, replies = combined(question, known, by_site, gathered.each()), gathered.each()
             if best is None or node.value[0] > best[1].value[0]:
                 best = gathered, node, prices
-            elif left:
+            elif remaining:
                 cap *= 0.5
-            if known is None or not left or not self._noted(known, question, prices, replies):
+            if known is None or not remaining or not self._record(known, question, prices, replies):
                 break
             assert self._past is not None
             after = step(self._past, best[2], cap, quadratic=True, total=question.prices)
@@ -109,21 +111,21 @@ class DualRelay:
         return (gathered, None) if best is None else best[:2]
 
     def _first(self, shares: PriceShares, question: AskNode) -> FloatArray:
-        """The members' prices to begin with: the last ones, moved by the shares to those of the region."""
+        """Return the members' initial prices: the last ones, moved by the shares to those of the relay."""
         if self._past is None or not len(self._past):
             return shares.prices(question.prices)
         last = self._past.prices[-1]
         moved: FloatArray = last + shares.weights[..., None] * (question.prices - last.sum(axis=0))
         return moved
 
-    def _noted(
+    def _record(
         self,
         shares: PriceShares,
         question: AskNode,
         prices: FloatArray,
         replies: Mapping[SiteId, NodeSolution],
     ) -> bool:
-        """Keep the members' answers for the model of the next step; False if one of them is missing."""
+        """Keep the members' answers for the model of the next step; return False if one is missing."""
         own = [replies[site] for site in shares.members if site in replies]
         if len(own) < len(shares.members) or not all(r.complete[0] and r.seen.all() for r in own):
             return False
@@ -164,7 +166,7 @@ class DualRelay:
         question: Any,
         transform: Transform | None,
     ) -> Replies[Any]:
-        """One question to every member, at the place in the exchange that it has above."""
+        """Ask every member one question, at the index in the exchange that it has above."""
         unused = [Ask[Any]("each", (), AskClusterSums(np.zeros((1, 1, 1)))) for _ in range(place)]
         return self._downstream.ask(request_id, (*unused, Ask("each", members, question, transform)))[place]
 
@@ -179,10 +181,10 @@ def combined(
     prices: Mapping[SiteId, FloatArray],
     replies: Mapping[SiteId, NodeSolution],
 ) -> NodeSolution:
-    """The region's answer: a lower bound on its cost at its prices, and the slope of that bound.
+    """Return the relay's answer: a lower bound on its cost at its prices, and the slope of that bound.
 
-    A member that does not answer, or hides its value, costs at least what its prices pay in the box; one
-    without prices, at least nothing.
+    A member that does not answer, or suppresses its value, costs at least what its prices pay in the box; a
+    member without prices costs at least 0.
     """
     k, d = question.prices.shape
     values = [
@@ -210,19 +212,19 @@ def _value(question: AskNode, prices: FloatArray, reply: NodeSolution | None) ->
 
 
 def _unpaid(question: AskNode, prices: FloatArray) -> list[float]:
-    """The rest by rounding between the region's prices and the sum of its members', paid in the box."""
+    """Return what the rounding difference between the relay's prices and its members' sum pays in the box."""
     both = np.concatenate([question.prices[None], -prices])
-    left = np.array([fsum(column) for column in both.reshape(len(both), -1).T]).reshape(question.prices.shape)
-    if not left.any():
+    rest = np.array([fsum(column) for column in both.reshape(len(both), -1).T]).reshape(question.prices.shape)
+    if not rest.any():
         return []
-    paid = np.minimum(left * question.low, left * question.high)
+    paid = np.minimum(rest * question.low, rest * question.high)
     return [fsum(paid.ravel()) - 4 * _EPS * (paid.size + 2) * float(np.abs(paid).sum())]
 
 
 def _slope(
     shares: PriceShares, replies: Mapping[SiteId, NodeSolution]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Centroids (k, d), counts and whether they are shown (k,): the mean of the members' by their shares."""
+    """Return centroids (k, d), counts and whether they are disclosed (k,): means by the members' shares."""
     own: Sequence[NodeSolution | None] = [replies.get(site) for site in shares.members]
     k, d = shares.own.shape[1:]
     zero = NodeSolution(np.zeros(1), np.zeros((k, d)), np.zeros(k), np.zeros(k), np.zeros(2))

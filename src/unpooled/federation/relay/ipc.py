@@ -1,6 +1,6 @@
-"""The line between a relay's process and the run of its federation, on one machine.
+"""The connection between a relay's process and the run of its federation, on one machine.
 
-A frame is a head in JSON and some bytes. Only who can read the run's folder has the secret of its door.
+A frame is a head in JSON and some bytes. Connecting needs a secret, which is a file in the run's folder.
 """
 
 import contextlib
@@ -22,24 +22,24 @@ _ENDPOINT_FILE = "endpoint.json"
 
 
 class IpcConnection:
-    """One end of the line. EOFError or OSError: the other end is gone."""
+    """One end of a connection. Its methods raise EOFError or OSError when the other end is gone."""
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
         self._connection = connection
 
     def send(self, kind: str, head: Mapping[str, Any] | None = None, parts: Sequence[bytes] = ()) -> None:
-        words = {**(head or {}), "kind": kind, "parts": len(parts)}
-        self._connection.send_bytes(json.dumps(words).encode())
+        fields = {**(head or {}), "kind": kind, "parts": len(parts)}
+        self._connection.send_bytes(json.dumps(fields).encode())
         for part in parts:
             self._connection.send_bytes(part)
 
     def receive(self) -> tuple[dict[str, Any], list[bytes]]:
-        """The next frame; waits for it."""
+        """Wait for the next frame and return it."""
         head = dict(json.loads(self._connection.recv_bytes()))
         return head, [self._connection.recv_bytes() for _ in range(int(head["parts"]))]
 
     def poll(self, seconds: float) -> bool:
-        """True once something has come, or the other end is gone."""
+        """Return True once something has come, or the other end is gone."""
         return self._connection.poll(seconds)
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class IpcConnection:
 
 
 def open_listener(folder: Path) -> Listener:
-    """The door of a run: its name and its secret are in the run's folder, which only its owner can read."""
+    """Listen for a relay; address and secret are in the run's folder, which only its owner can read."""
     name, secret = f"unpooled-{secrets.token_hex(16)}", secrets.token_hex(32)
     listener = Listener(f"\0{name}", "AF_UNIX", backlog=8, authkey=secret.encode())
     write_atomically(folder / _ENDPOINT_FILE, json.dumps({"name": name, "secret": secret}).encode())
@@ -56,7 +56,7 @@ def open_listener(folder: Path) -> Listener:
 
 
 def connect_to_run(folder: Path) -> IpcConnection | None:
-    """A line to the run in a folder; None if no process has it open."""
+    """Return a connection to the run in a folder, or None if no process has it open."""
     if not is_locked(folder):
         return None
     try:
@@ -69,7 +69,7 @@ def connect_to_run(folder: Path) -> IpcConnection | None:
 
 
 def request_key(requests: Mapping[SiteId, bytes]) -> str:
-    """A name for these messages to these sites: the same ones have the same name."""
+    """Return a digest of messages to sites: equal messages to the same sites have equal digests."""
     digest = hashlib.sha256()
     for site, data in sorted(requests.items()):
         digest.update(json.dumps([site, hashlib.sha256(data).hexdigest()]).encode())
@@ -77,11 +77,12 @@ def request_key(requests: Mapping[SiteId, bytes]) -> str:
 
 
 def pack_frame(requests: Mapping[SiteId, bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Messages to sites as a frame; those that are alike are sent once."""
+    """Return messages to sites as a frame; equal messages are in it once."""
     parts = list(dict.fromkeys(requests.values()))
-    places = {data: place for place, data in enumerate(parts)}
-    return {"sites": {site: places[data] for site, data in requests.items()}}, parts
+    indices = {data: index for index, data in enumerate(parts)}
+    return {"sites": {site: indices[data] for site, data in requests.items()}}, parts
 
 
 def unpack_frame(head: Mapping[str, Any], parts: Sequence[bytes]) -> dict[SiteId, bytes]:
-    return {str(site): parts[place] for site, place in head["sites"].items()}
+    """Return the messages to sites in a frame."""
+    return {str(site): parts[index] for site, index in head["sites"].items()}

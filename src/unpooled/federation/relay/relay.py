@@ -1,12 +1,13 @@
-"""A relay: a federation below, a site above. Federations whose members are federations are made of relays.
+"""A relay: a federation that answers as one site in another federation.
 
-An envelope comes in, the members are asked, and what goes up is the exact sum over their sites
-(protocol/partial_sum.py), never a member's reply. The schema of all members goes up as that of one site. A question
-for single replies (``each``) is refused by name, unless the relay's rules name it: then the sum is the reply
-of the relay, as if it were one site. Above, a relay is asked as any site is; so there may be relays below it.
+It receives a request, asks its members, and passes up the exact sum over their sites
+(protocol/partial_sum.py), never a member's reply. The schema of all members goes up as that of one site. A
+relay refuses a question for single replies (``each``), unless its rules name the question: then the sum is
+the relay's reply, as if it were one site. The federation above asks a relay as it asks any site, so a relay's
+members may be relays too.
 
-Where its members sum securely, the relay reads only their sum. In the secure sums of the federation above it
-is a member, and adds the sum over its own sites, unrounded.
+If its members sum securely, the relay reads only their sum. In the secure sums of the federation above the
+relay is a member, and adds the sum over its own sites, unrounded.
 """
 
 import json
@@ -62,11 +63,28 @@ MAX_SECURE_MEMBERS = 30  # members that sum securely with each other
 class Relay(Site):
     """A federation as a member of another one.
 
-    ``members`` are sites and relays, asked through their doors, or a Federation with ``exact_sums`` or secure
-    sums. With ``secure`` the members sum securely: a cell, of at most 30. In ``folder`` are its log, from
-    which a relay that was killed gives the same bytes again, its state in secure sums, and its key; without a
-    folder nothing is written. With ``study`` it answers within what was approved there.
+    Parameters
+    ----------
+    name
+        Its name in the federation above.
+    members
+        Sites and relays of this process, or a Federation with ``exact_sums`` or secure sums.
+    rules
+        What it passes up, and from how many sites and people on.
+    folder
+        The folder of its log, its state in secure sums and its key. A relay that was killed reads the log and
+        gives the same bytes again. Without a folder nothing is written.
+    authority
+        The public key of the coordinator above.
+    secure
+        Settings of secure sums among its members, of which there may then be 30 at most.
+    study
+        The approved study; questions outside it are refused.
+    what
+        What the process does, for the message of a lock.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from unpooled import Simulation
     >>> north = Relay("north", Simulation.from_rows({s: np.ones((2, 1)) for s in "abc"}, exact_sums=True))
@@ -90,22 +108,21 @@ class Relay(Site):
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
         downstream: Any = members if hasattr(members, "ask") else local_federation(members, secure)
-        self.sums_securely = bool(
-            getattr(downstream, "secure", False)
-        )  # it reads only the sum over its members
+        self.sums_securely = bool(getattr(downstream, "secure", False))  # it reads only its members' sum
         if not (self.sums_securely or getattr(downstream, "exact_sums", False)):
             raise InputError(
-                f"{name}: a relay passes up exact sums; its federation needs exact_sums=True, or secure sums"
+                f"{name}: a relay passes up exact sums. Its federation needs exact_sums=True, or secure sums."
             )
         if self.sums_securely and len(downstream.sites) > MAX_SECURE_MEMBERS:
             raise InputError(
-                f"{name}: {len(downstream.sites)} members in one cell of secure sums, {MAX_SECURE_MEMBERS} are possible: make "
-                "several regions of them, below another relay"
+                f"{name}: {len(downstream.sites)} members are too many for secure sums, {MAX_SECURE_MEMBERS} "
+                "are possible. Divide them among several relays below another relay."
             )
         if self.sums_securely and self.rules.min_contributors > 1:
             raise InputError(
-                f"{name}: min_contributors of {self.rules.min_contributors}, and in secure sums nobody sees which sites "
-                "have rows of a cluster"
+                f"{name}: min_contributors is {self.rules.min_contributors}, and in secure sums nobody can "
+                "count the sites that have rows of a cluster. Set min_contributors to 1, or do not sum "
+                "securely."
             )
         self._downstream: Federation = downstream
         if hasattr(downstream, "suppress_cells"):  # sites that are answered for in one call
@@ -135,11 +152,11 @@ class Relay(Site):
 
     @property
     def members(self) -> tuple[SiteId, ...]:
-        """The names of its members, which it tells nobody."""
+        """The names of its members, which it discloses to nobody."""
         return tuple(self._downstream.sites)
 
     def answer(self, request: Request) -> Response:
-        """Answer an envelope; what failed below is said without names, and tried again when asked again."""
+        """Answer a request. Failures of members are reported without names; a repeated request retries."""
         try:
             return super().answer(request)
         except UnpooledError as error:
@@ -152,7 +169,7 @@ class Relay(Site):
             return self._failed(request, refused(request, QueryRefusedError(reason)))
 
     def _note(self, detail: str) -> None:
-        """Say in the next line of the log what only the relay may know."""
+        """Add a detail to the next line of the log: only the relay may read it."""
         if self._audit_trail is not None:
             self._audit_trail.downstream = detail
 
@@ -167,7 +184,7 @@ class Relay(Site):
             if self._mask is not None:
                 self._mask.check_request(request)
             elif len(parts) < len(request.parts):
-                raise QueryRefusedError("this federation takes no part in secure sums")
+                raise QueryRefusedError("this federation does not take part in secure sums")
             for guard in self._guards if parts else ():
                 guard.check_questions(replace(request, parts=parts), ())
             totals = iter(self._totals(request, parts) if parts else ())
@@ -179,9 +196,10 @@ class Relay(Site):
             return refused(request, refusal)
 
     def _totals(self, request: Request, parts: Sequence[Part]) -> list[Reply]:
-        """The sums of the members' answers; to questions of the same exchange, the same sum.
+        """Return the sums of the members' answers; for the questions of the same exchange, the same sums.
 
-        In a secure sum that is begun anew, with other keys, another sum would show who is missing in it.
+        A secure sum may start again with other keys. A different sum would then disclose who is missing in
+        it.
         """
         request_id, about = request.request_id, asked(parts)
         if (request_id, about) in self._sums:
@@ -191,7 +209,7 @@ class Relay(Site):
             and not self.sums_securely
             and self._member_above.was_unmasked(request)
         ):
-            raise QueryRefusedError("this exchange was summed before this federation was opened again")
+            raise QueryRefusedError("this exchange was summed before this federation was restarted")
         replies_by_ask = self._downstream.ask(request_id, self._asks(request_id, parts))
         nodes = {
             part.index: self._node(request_id, part) for part in parts if isinstance(part.question, AskNode)
@@ -199,7 +217,9 @@ class Relay(Site):
         answers = [
             nodes[part.index][0] if part.index in nodes else replies_by_ask[part.index] for part in parts
         ]
-        silent = {site: why for gathered in answers for site, why in _silent(self.members, gathered).items()}
+        silent = {}
+        for gathered in answers:
+            silent |= _silent(self.members, gathered)
         self._note(format_silent_sites(silent) if silent else "")
         totals = [
             self._summed(part, gathered, nodes.get(part.index))
@@ -218,7 +238,7 @@ class Relay(Site):
         answers: Sequence[Replies[Any]],
         totals: Sequence[Reply],
     ) -> None:
-        """With the rule of one set: keep the members of the first sum of a run, refuse sums over others."""
+        """With fixed membership: record the members of a run's first sum, refuse sums over others."""
         if not self.rules.fixed_membership:
             return
         for part, gathered, total in zip(parts, answers, totals, strict=True):
@@ -229,32 +249,30 @@ class Relay(Site):
             if first is None:
                 self._ledger.keep_sum_members(request_id.run, json.dumps(now))
             elif first != now:
-                raise _TooFewMembersError(
-                    "not all of the sites answered that the first sum of this run is over"
-                )
+                raise _TooFewMembersError("not all sites of this run's first sum answered")
             if self._audit_trail is not None:
                 self._audit_trail.sum_members = gathered.sites
 
     def _first_membership(self, run: str) -> tuple[tuple[SiteId, ...], int] | None:
-        """The members, and the number of sites below, of the first sum of a run; None if there is none."""
+        """Return the members, and the number of their sites, of a run's first sum; None if there is none."""
         if run not in self._first:
-            kept = self._ledger.sum_members(run)
-            if kept is None:
+            record = self._ledger.sum_members(run)
+            if record is None:
                 return None
-            members, count = json.loads(kept)
+            members, count = json.loads(record)
             self._first = {run: (tuple(members), int(count))}
         return self._first[run]
 
     def _current_members(self, run: str) -> tuple[SiteId, ...]:
-        """The members that are asked: with the rule of one set those of the run's first sum."""
+        """Return the members that are asked: with fixed membership those of the run's first sum."""
         first = self._first_membership(run) if self.rules.fixed_membership else None
         return self.members if first is None else first[0]
 
     def _asks(self, request_id: RequestId, parts: Sequence[Part]) -> tuple[Ask[Any], ...]:
-        """The asks to the members, each at the place that it has above: draws of sites depend on it."""
+        """Return the asks to the members, each at the index that it has above: sites' draws depend on it."""
         places = [part.index for part in parts]
         if len(set(places)) < len(places) or not all(0 <= i < _MAX_PARTS for i in places):
-            raise QueryRefusedError("the places of its questions are not those of an exchange")
+            raise QueryRefusedError("the indices of its questions are not those of an exchange")
         asks: list[Ask[Any]] = [Ask("each", (), AskMembers()) for _ in range(max(places, default=-1) + 1)]
         for part in parts:
             self._check_part(part)
@@ -266,11 +284,13 @@ class Relay(Site):
         return tuple(asks)
 
     def _check_part(self, part: Part) -> None:
-        """Refuse, by name, what is not passed on."""
+        """Refuse, by name, a question that is not passed on to the members."""
         name = codec.name_of(type(part.question))
         if isinstance(part.question, AskSchema) or (part.verb == "each" and name in self.rules.forwarded):
             if self.sums_securely and isinstance(part.question, AskNode):
-                raise QueryRefusedError(f"{name} is answered site by site, and here sites sum securely")
+                raise QueryRefusedError(
+                    f"{name} needs the answers of single sites, and here sites sum securely"
+                )
             return
         if part.verb == "each" or isinstance(part.question, AskNode):
             raise QueryRefusedError(
@@ -280,7 +300,7 @@ class Relay(Site):
             raise QueryRefusedError(f"replies to {name} have no sum")
 
     def _node(self, request_id: RequestId, part: Part) -> tuple[Replies[Any], NodeSolution | None]:
-        """The replies of the members at their shares of the region's prices, and that of the region."""
+        """Return the replies of the members at their shares of the relay's prices, and the relay's own."""
         assert isinstance(part.question, AskNode)
         members = self._current_members(request_id.run)
         return self._dual.ask(request_id, members, part.index, part.question, part.transform)
@@ -307,21 +327,21 @@ class Relay(Site):
         return total.suppress_below(figures, self.rules.min_people)
 
     def _subtotal(self, gathered: Replies[Any]) -> PartialSum:
-        """The sum over enough sites; of cells that too few of them have rows of, nothing is in it."""
+        """Return the sum over enough sites; cells that too few of them have rows in are suppressed."""
         min_contributors = self.rules.min_contributors
         try:
             total = gathered.partial_sum(min_contributors)
-        except TooFewAnswersError as few:  # have rows, of those that answered
+        except TooFewAnswersError as few:  # too few sites with rows, of those that answered
             raise _TooFewMembersError(
                 f"{few}, and {self.name} answers for {min_contributors} or more"
             ) from few
         self._check_sites(total.sites)
         if total.min_contributors < min_contributors and not self.sums_securely:
-            raise QueryRefusedError(f"how many sites have rows of a cluster is not known below {self.name}")
+            raise QueryRefusedError(f"{self.name} does not know how many sites have rows of a cluster")
         return total
 
     def _schema(self, gathered: Replies[Any]) -> Reply:
-        """The schema of all members as that of one site; a member that is a relay has checked its own."""
+        """Return the schema of all members as that of one site; members that are relays checked their own."""
         if not set(gathered.sites) & set(getattr(self._downstream, "federations", ())):
             self._check_sites(len(gathered.sites))
         try:
@@ -333,9 +353,9 @@ class Relay(Site):
         return schema
 
     def _members(self, request: Request, part: Part) -> Reply:
-        """The fingerprints of its members' keys, and of its own; what is wrong with the tree, if anything."""
+        """Return the fingerprints of its members' keys and of its own, or the reason why it is not a tree."""
         if not isinstance(part.question, AskMembers):
-            raise QueryRefusedError("who its members are is asked alone")
+            raise QueryRefusedError("the question for its members must be the only one of a request")
         here, ancestors = version("unpooled"), part.question.ancestors
         if self.key in ancestors:
             return Members((), here, f"the federation {self.name} contains itself")
@@ -356,12 +376,12 @@ class Relay(Site):
     def _check_people(self, people: float) -> None:
         if people < self.rules.min_people:
             raise QueryRefusedError(
-                f"{self.name} answers for {self.rules.min_people} persons or more, and has fewer"
+                f"{self.name} answers for {self.rules.min_people} people or more, and has fewer"
             )
 
 
 class _TooFewMembersError(TooFewAnswersError):
-    """Too few members answered; said without their names."""
+    """Too few members answered; the message does not name them."""
 
 
 def _silent(members: Sequence[SiteId], gathered: Replies[Any]) -> dict[SiteId, str]:
@@ -370,7 +390,7 @@ def _silent(members: Sequence[SiteId], gathered: Replies[Any]) -> dict[SiteId, s
 
 
 def _people(reply: Any, figures: Mapping[str, Any]) -> float:
-    """The number of persons behind a sum: the largest of its counts, cells that divide them together."""
+    """Return the number of people in a sum: its largest count, or the total of cells that partition them."""
     largest = [np.inf]
     for name, figure in figures.items():
         if isinstance(figure, Count):
@@ -381,11 +401,12 @@ def _people(reply: Any, figures: Mapping[str, Any]) -> float:
 
 
 def local_federation(members: Sequence[Site], secure: SecureSums | None = None) -> RemoteFederation:
-    """Sites and relays of this process, each asked through its door: none of them can end the others' run."""
+    """Return a federation of sites and relays of this process. A member that fails does not end the run."""
     names = [member.name for member in members]
     if not names or len(set(names)) < len(names):
         raise InputError(
-            f"members must be at least one, with names that differ: {', '.join(names) or 'none'}"
+            "a relay needs at least one member, and members need different names, got "
+            f"{', '.join(names) or 'none'}"
         )
     return RemoteFederation(
         LocalTransport({member.name: member for member in members}, tolerate_failures=True),

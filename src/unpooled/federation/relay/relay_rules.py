@@ -1,4 +1,4 @@
-"""The rules of a relay, and its books: what it passes up, and what of it is kept in its folder."""
+"""The rules of a relay, i.e. what it passes up, and its audit trail, i.e. what it records in its folder."""
 
 import secrets
 from dataclasses import dataclass
@@ -23,26 +23,43 @@ from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
 from unpooled.site.site import Guard
 from unpooled.site.study_guard import StudyGuard
 
-DUAL_QUESTIONS = (
-    codec.name_of(AskNode),
-    codec.name_of(AskClusterSums),
-)  # passed on, the dual runs over a tree
+DUAL_QUESTIONS = (codec.name_of(AskNode), codec.name_of(AskClusterSums))
+"""Questions that ``RelayRules.forwarded`` must name for the dual methods to run over a tree."""
 
 
 @dataclass(frozen=True)
 class RelayRules:
-    """The rules of a relay: what it passes up, and from how many sites and persons on."""
+    """The rules of a relay: what it passes up, and from how many sites and people on.
 
-    min_sites: int = 3  # that a sum is over; of relays below, their sites count
-    min_contributors: int = (
-        1  # that have rows of a cluster, or of another cell of a sum; of fewer it is not shown
-    )
-    min_people: int = 1  # behind a count, or the sums that belong to it; fewer are not shown
-    quorum: float = 0.5  # share of the members that must answer
-    columns: str = "same"  # of the members: as in Wishes, "same", "common" or "any"
-    fixed_membership: bool = False  # every sum of a run is over the sites of its first one, or is not given
-    forwarded: tuple[str, ...] = ()  # questions for single replies that it answers, with the sum, as one site
-    secure: bool = False  # it answers in secure sums of the federation above only, but for the schema
+    Parameters
+    ----------
+    min_sites
+        Fewest sites of a sum; of a member that is a relay, its sites count.
+    min_contributors
+        Fewest sites that have rows of a cluster, or of another cell of a sum; a cell with fewer is
+        suppressed.
+    min_people
+        Fewest people of a count and of the sums that belong to it; below that they are suppressed.
+    quorum
+        Share of the members that must answer.
+    columns
+        How the members' columns must agree, as in PreparationOptions: "same", "common" or "any".
+    fixed_membership
+        Every sum of a run is over the same sites as its first sum, or is refused.
+    forwarded
+        Questions for single replies that the relay answers with the sum, as one site.
+    secure
+        Answer only in the secure sums of the federation above, except for the schema.
+    """
+
+    min_sites: int = 3
+    min_contributors: int = 1
+    min_people: int = 1
+    quorum: float = 0.5
+    columns: str = "same"
+    fixed_membership: bool = False
+    forwarded: tuple[str, ...] = ()
+    secure: bool = False
 
     def __post_init__(self) -> None:
         for key in ("min_sites", "min_contributors", "min_people"):
@@ -50,8 +67,8 @@ class RelayRules:
                 raise InputError(f"{key} must be 1 or more, got {getattr(self, key)}")
         if self.min_contributors > self.min_sites:
             raise InputError(
-                f"min_contributors of {self.min_contributors} is above min_sites of {self.min_sites}: a cell has no more "
-                "sites than its sum"
+                f"min_contributors of {self.min_contributors} is above min_sites of {self.min_sites}: a cell "
+                "cannot have more sites than its sum"
             )
         if not 0 <= self.quorum <= 1:
             raise InputError(f"quorum must be a share between 0 and 1, got {self.quorum}")
@@ -60,7 +77,7 @@ class RelayRules:
         for name in self.forwarded:
             question: Any = codec.class_named(name)
             if question is None or not issubclass(question, Question):
-                raise InputError(f"forwarded: no question is called {name!r}")
+                raise InputError(f"forwarded: there is no question {name!r}")
             if not issubclass(question.reply_type(), Summable) and question is not AskNode:
                 raise InputError(f"forwarded: replies to {name} have no sum, so they would go up one by one")
 
@@ -70,10 +87,10 @@ class RelayRules:
 
 
 class RelayAuditTrail(NamedTuple):
-    """The books of a relay: its log, its part in secure sums of the federation above, its key."""
+    """The audit trail of a relay: its log, its mask in secure sums of the federation above, its key."""
 
     audit: AuditLog | None
-    mask: Any  # a Masking; None without the package cryptography
+    mask: Any  # a SiteMask; None without the package cryptography
     key: str
     ledger: Ledger
     guards: tuple[Guard, ...]
@@ -87,12 +104,13 @@ def open_audit_trail(
     study: StudyGuard | None,
     what: str,
 ) -> RelayAuditTrail:
-    """The books in a folder; without one nothing is written, and its key is drawn anew."""
+    """Open the audit trail in a folder; without a folder nothing is written, and the key is a new one."""
     required = rules.secure or (study is not None and study.secure)
     bound = "" if study is None else study.digest
     if folder is None:
-        mask, held = _mask(name, required, None, None, authority), () if study is None else (study,)
-        return RelayAuditTrail(None, mask, secrets.token_hex(20), Ledger(None, name), held)
+        mask = _mask(name, required, None, None, authority)
+        guards: tuple[Guard, ...] = () if study is None else (study,)
+        return RelayAuditTrail(None, mask, secrets.token_hex(20), Ledger(None, name), guards)
     from unpooled.site.identity import fingerprint_in, identity_in
 
     home = Path(folder)
@@ -112,13 +130,13 @@ def open_audit_trail(
             log.close()
         raise
     mask = _mask(name, required, identity, ledger, authority)
-    one = SingleSourceGuard(ledger, source_digest(SUMS, "", rules.digest, bound))
-    guards = (one,) if study is None else (study, one)
+    single_source = SingleSourceGuard(ledger, source_digest(SUMS, "", rules.digest, bound))
+    guards = (single_source,) if study is None else (study, single_source)
     return RelayAuditTrail(audit, mask, fingerprint_in(home), ledger, guards)
 
 
 def _mask(name: SiteId, required: bool, identity: Any, ledger: Ledger | None, authority: bytes | None) -> Any:
-    """The relay as a member of the secure sums of the federation above; ``required``: in nothing else."""
+    """Return the relay's mask in secure sums of the federation above; ``required``: it answers only there."""
     if not find_spec("cryptography"):
         return None
     from unpooled.privacy.secure_sum.crypto import Identity

@@ -1,4 +1,4 @@
-"""The relay's process in a run between machines: a site's process that answers from the members below."""
+"""The relay's session in a run between machines: as a site's session, but it answers from its members."""
 
 import logging
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class OpenRelay:
-    """A region in one run: its settings, and its federation below, which outlives a closed log."""
+    """A relay in one run: its settings, and its downstream run, which stays open when the log is closed."""
 
     settings: RelaySettings
     study: Study
@@ -57,7 +57,7 @@ class OpenRelay:
 
     @cached_property
     def _downstream(self) -> DownstreamFederation:
-        own, rules = FederationFolder.read(Path(self.settings.federation)), self.settings.rules()
+        own, rules = FederationFolder.read(Path(self.settings.downstream)), self.settings.rules()
         identity_in(self.folder)
         terms = forwarded_terms(self.study, own, self.site, rules.downstream)
         task = downstream_task(self.study, own, rules)
@@ -67,7 +67,7 @@ class OpenRelay:
         return DownstreamFederation(own, run, SecureSums() if rules.downstream.secure else None)
 
     def open(self, study: Study) -> Site:
-        """The relay, for an approved study."""
+        """Open the relay for an approved study."""
         home = Path(self.folder)
         authority = bytes.fromhex(self.authority) if self.authority else None
         return Relay(
@@ -86,14 +86,14 @@ class OpenRelay:
 
 
 class RelaySession(SiteSession):
-    """Answers envelopes for one run, as SiteSession does, from a federation below that is open as long."""
+    """Answers requests of one run, as SiteSession does, through a downstream run that is open as long."""
 
     def __init__(self, settings: RelaySettings, terms: RunTerms) -> None:
         self._relay = OpenRelay(settings, terms.study)
         super().__init__(self._relay, terms)
 
     def _answered(self, site: Site, data: bytes) -> bytes | str:
-        """NotYet is said as a site says that a person is to decide: the run above waits, and asks again."""
+        """Answer a request. NotYet becomes a PendingDecision: the run above waits, and asks again."""
         try:
             return site.receive(data)
         except CodecError as error:
@@ -108,13 +108,13 @@ class RelaySession(SiteSession):
             return site.failure(data, error)
 
     def close(self) -> None:
-        """The run above is over: so is the run below."""
+        """End the downstream run with the run above."""
         self._relay.close()
         super().close()
 
 
 def open_session(path: Path, terms: RunTerms) -> SiteSession:
-    """The end of a member for one run: of a site, or of a federation in its place, as its settings say."""
+    """Open the session of a member for one run: of a site, or of a relay, as its settings say."""
     if is_relay(path):
         return RelaySession(RelaySettings.read(path), terms)
     return SiteSession(SiteSettings.read(path), terms)

@@ -1,4 +1,4 @@
-"""The settings of a federation in the place of a site, and the study that it passes on to its members."""
+"""The settings of a relay between machines, and the study that it passes on to its members."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -20,14 +20,14 @@ _MAX_TEXT = 480  # characters of a text of a study
 
 @dataclass(frozen=True)
 class RelaySettings:
-    """The settings of a federation that takes part in another one. They never leave it.
+    """The settings of a federation that takes part in another one. They stay on its machine.
 
     The file names paths within the folder relative to itself, so the folder can be moved.
     """
 
-    site: SiteId  # its name above
-    federation: str  # the folder of the federation below
-    folder: str  # its log, its studies and its keys as a member
+    site: SiteId  # its name in the federation above
+    downstream: str  # the folder of its own federation
+    folder: str  # of its log, its studies and its keys as a member
     policy: str | None = None  # the file of its rules
     authority: str = ""  # the public key of the coordinator above, hexadecimal
 
@@ -41,23 +41,23 @@ class RelaySettings:
         write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
 
     def _paths(self) -> list[tuple[str, str]]:
-        """The settings that are paths, by name."""
-        named = (("folder", self.folder), ("federation", self.federation), ("policy", self.policy))
+        """Return the settings that are paths, by name."""
+        named = (("folder", self.folder), ("downstream", self.downstream), ("policy", self.policy))
         return [(name, file) for name, file in named if file]
 
     def rules(self) -> RelayPolicy:
         return RelayPolicy() if self.policy is None else load_relay_policy(Path(self.policy))
 
     def approver(self, purpose: str) -> str:
-        """The rules, in words, if they approve studies of this purpose; "" if a person is to."""
+        """Return a name of the rules if they approve studies of this purpose, or "" if a person must."""
         rules = self.rules()
         return f"the rules {rules.digest[:16]}" if rules.studies.covers(purpose) else ""
 
 
 def is_relay(path: Path) -> bool:
-    """True if the settings in a file are those of a federation in the place of a site."""
+    """Return True if the settings in a file are those of a relay, and not of a site."""
     try:
-        return "federation" in json.loads(path.read_text(encoding="utf-8"))
+        return "downstream" in json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
 
@@ -65,10 +65,10 @@ def is_relay(path: Path) -> bool:
 def forwarded_terms(
     study: Study, downstream: FederationFolder, site: SiteId, rules: DownstreamRules
 ) -> RunTerms:
-    """A study from above as the members below are asked to approve it, signed by their coordinator.
+    """Return a study from above as the members are asked to approve it, signed by their coordinator.
 
-    It is the same run, purpose, method and questions, and names the study above, by whom it is asked and
-    through whom. It depends on nothing else: passed on again, it is the same study.
+    Run, purpose, method and questions are the same. The title names the study above, who asks and through
+    whom. Nothing else enters, so a study that is passed on again is the same study.
     """
     identity, name = identity_in(downstream.path), downstream.address.federation
     contact = rules.contact or "its coordinator"
@@ -90,8 +90,8 @@ def _cut(text: str, max_length: int) -> str:
 
 
 def downstream_task(study: Study, downstream: FederationFolder, rules: RelayPolicy) -> ForwardTask:
-    """The task of the run below: it has the name of the run above."""
-    left = (datetime.fromisoformat(study.expires) - datetime.now(UTC)).total_seconds()
+    """Return the task of the downstream run, which has the name of the run above."""
+    remaining = (datetime.fromisoformat(study.expires) - datetime.now(UTC)).total_seconds()
     return ForwardTask(
-        study.run, downstream.sites, rules.relay.quorum, rules.downstream.deadline, max(left, 1.0)
+        study.run, downstream.sites, rules.relay.quorum, rules.downstream.deadline, max(remaining, 1.0)
     )

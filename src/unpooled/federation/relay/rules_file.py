@@ -1,4 +1,4 @@
-"""The rules of a federation that takes part in another one: a TOML file with comments, as a site's policy."""
+"""The policy of a relay, i.e. of a federation that takes part in another one: a TOML file."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -9,41 +9,41 @@ from unpooled.errors import InputError, PolicyError
 from unpooled.federation.relay.relay import MAX_SECURE_MEMBERS, RelayRules
 from unpooled.privacy.secure_sum.sum_settings import MIN_SITES
 from unpooled.site.policy import Studies, section
+from unpooled.storage.file_format import FORMAT, format_error
 
-VERSION = 1
-
+_MAX = MAX_SECURE_MEMBERS
 TEMPLATE = f"""\
-# The rules of a federation that is a member of another one: what it passes up, and from whom on.
-# unpooled site join national.json --downstream region --policy THIS-FILE
+# The rules of a relay, i.e. of a federation that takes part in another one: what it passes up.
+# unpooled site join national.json --downstream north --policy THIS-FILE
 
-version = {VERSION}
+format = {FORMAT}
 
 [relay]
-min_sites = 3        # a sum goes up if it is over so many sites; of federations below, their sites count
-min_contributors = 1       # a cluster that fewer sites have rows of does not go up; 1: as a flat federation
-min_people = 1      # counts of fewer persons do not go up, nor the sums that belong to them
-quorum = 0.5         # the share of the members that must answer
-columns = "same"     # of the members: "same", "common" (those that all have) or "any"
-fixed_membership = false      # true: every sum of a run is over the sites of its first one, or is not given
-secure = false       # true: it answers in secure sums of the federation above only
-forwarded = []          # questions for single replies that it answers with the sum, by name; usually none
+min_sites = 3             # fewest sites of a sum that goes up; of a member that is a relay, its sites count
+min_contributors = 1      # fewest sites with rows of a cluster that goes up; 1: as in a flat federation
+min_people = 1            # fewest people of a count that goes up, and of the sums that belong to it
+quorum = 0.5              # share of the members that must answer
+columns = "same"          # columns of the members: "same", "common" (those that all have) or "any"
+fixed_membership = false  # true: every sum of a run is over the sites of its first sum, or is refused
+secure = false            # true: the relay answers only in secure sums of the federation above
+forwarded = []            # names of questions for single replies that it answers with the sum; usually none
 
 [downstream]
-secure = false       # true: the members, 3 to {MAX_SECURE_MEMBERS}, sum securely, and the region reads their sum alone
-deadline = 40.0      # seconds that a member has for an answer; less than the federation above allows (60, if
-                     # it says nothing), and less again at every federation further down
-wait = 60.0          # seconds to wait for the server and for members that are not connected, when a run opens
-contact = ""         # who answers for the region; members read it in each study that it passes on to them
+secure = false            # true: the relay reads only the secure sum of its {MIN_SITES} to {_MAX} members
+deadline = 40.0           # seconds that a member has for an answer: less than the federation above allows (by
+                          # default 60), and less again at every further relay below
+wait = 60.0               # seconds to wait for the server and for unconnected members when a run opens
+contact = ""              # contact of the relay; members read it in each study that it passes on to them
 
 [studies]
-approve = "ask"      # "ask": somebody answers for each study; "known": the purposes below are approved
-purposes = []        # word for word, or "*" for all of the federation above
+approve = "ask"           # "ask": a person decides on each study; "known": these purposes are approved
+purposes = []             # word for word, or "*" for all studies of the federation above
 """
 
 
 @dataclass(frozen=True)
 class DownstreamRules:
-    """How the members of a region are asked, how long they are waited for, and who answers for it."""
+    """How a relay asks its members, how long it waits for them, and whom they can contact."""
 
     secure: bool = False
     deadline: float = 40.0
@@ -55,14 +55,14 @@ class DownstreamRules:
 class RelayPolicy:
     """All rules of a federation that is a member of another one."""
 
-    version: int = VERSION
+    format: int = FORMAT
     relay: RelayRules = field(default_factory=RelayRules)
     downstream: DownstreamRules = field(default_factory=DownstreamRules)
     studies: Studies = field(default_factory=Studies)
 
     def __post_init__(self) -> None:
-        if self.version != VERSION:
-            raise PolicyError(f"version {self.version}, this release reads version {VERSION}")
+        if problem := format_error(self.format):
+            raise PolicyError(problem)
         if not 0 < self.downstream.deadline <= 86400:
             raise PolicyError(
                 f"[downstream] deadline must be between 0 and 86400 seconds, got {self.downstream.deadline:g}"
@@ -73,8 +73,8 @@ class RelayPolicy:
             )
         if self.downstream.secure and self.relay.min_contributors > 1:
             raise PolicyError(
-                "[downstream] secure and [relay] min_contributors exclude each other: in secure sums nobody sees which "
-                "sites have rows of a cluster"
+                "[downstream] secure = true needs [relay] min_contributors = 1: in secure sums nobody can "
+                "count the sites that have rows of a cluster"
             )
         if len(self.downstream.contact) > 200 or not self.downstream.contact.isprintable():
             raise PolicyError("[downstream] contact must be one line of up to 200 characters")
@@ -82,11 +82,11 @@ class RelayPolicy:
             raise PolicyError('[studies] approve = "known" and purposes belong together')
 
     def check_members(self, count: int) -> None:
-        """InputError if so many members cannot sum securely, and are to."""
+        """Raise InputError if the members must sum securely and their number does not allow it."""
         if self.downstream.secure and not MIN_SITES <= count <= MAX_SECURE_MEMBERS:
             raise InputError(
-                f"{count} members, and [downstream] secure = true is for {MIN_SITES} to {MAX_SECURE_MEMBERS}: fewer could read "
-                "each other's numbers, more are divided into several regions"
+                f"[downstream] secure = true needs {MIN_SITES} to {MAX_SECURE_MEMBERS} members, got {count}. "
+                "Fewer could compute each other's numbers. Divide more among several relays."
             )
 
     @property
@@ -96,7 +96,7 @@ class RelayPolicy:
 
 
 def is_relay_policy(path: Path) -> bool:
-    """True if a file is about a federation that joins another one, and not a site's policy."""
+    """Return True if a file holds the rules of a relay, and not a site's policy."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -105,7 +105,7 @@ def is_relay_policy(path: Path) -> bool:
 
 
 def load_relay_policy(path: Path) -> RelayPolicy:
-    """The rules in a file; PolicyError names the file, the section and the key."""
+    """Read the rules in a file; a PolicyError names the file, the section and the key."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -114,10 +114,11 @@ def load_relay_policy(path: Path) -> RelayPolicy:
 
 
 def parse_relay_policy(text: str, where: str = "rules") -> RelayPolicy:
-    """
-    >>> parse_relay_policy("version = 1\\n[relay]\\nmin_sites = 2").relay.min_sites
+    """Read the rules in a text; ``where`` names the text in errors.
+
+    >>> parse_relay_policy("format = 1\\n[relay]\\nmin_sites = 2").relay.min_sites
     2
-    >>> parse_relay_policy("version = 1\\n[relay]\\nquorum = 2")
+    >>> parse_relay_policy("format = 1\\n[relay]\\nquorum = 2")
     Traceback (most recent call last):
     ...
     unpooled.errors.PolicyError: rules: [relay] quorum must be a share between 0 and 1, got 2.0
@@ -126,8 +127,8 @@ def parse_relay_policy(text: str, where: str = "rules") -> RelayPolicy:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{where}: not TOML: {error}") from error
-    if "version" not in values:
-        raise PolicyError(f"{where}: version is missing; this release reads version {VERSION}")
+    if problem := format_error(values.get("format")):
+        raise PolicyError(f"{where}: {problem}. unpooled site init --relay writes rules of format {FORMAT}.")
     try:
         rules: RelayPolicy = section(RelayPolicy, values)
         return rules

@@ -1,6 +1,6 @@
-"""Opens the run below a relay, in a process of its own: ``python -m ...opener``, told what on its input.
+"""Submits a relay's downstream run, in a process of its own that reads its arguments as JSON from its input.
 
-The console of an engine does not go into a process that is a site of the same engine.
+The console of an engine cannot run in a process that is a site of the same engine.
 """
 
 import base64
@@ -22,7 +22,7 @@ def main() -> int:
     arguments = json.loads(sys.stdin.buffer.read())
     task: ForwardTask = codec.decode(base64.b64decode(arguments["task"]), expect=ForwardTask)
     terms: RunTerms = codec.decode(base64.b64decode(arguments["terms"]), expect=RunTerms)
-    logging.disable()  # what the engine says goes nowhere: what failed is said below
+    logging.disable()  # the engine's messages are of no use here: a failure is printed below
     try:
         federation = FederationFolder.read(Path(arguments["federation"]))
         work = federation.runs / task.run

@@ -1,7 +1,7 @@
-"""Workers: rows as partitions in other processes, where an executor has them: a process pool, or Dask.
+"""Workers: partitions of rows in other processes, held by an executor: a process pool, or Dask.
 
-For a site, or a simulation, that is larger than a machine. All workers belong to one owner: this is no
-federation between owners, and workers get no keys.
+They serve a site, or a simulation, that is larger than one process or machine. All workers belong to one
+owner: they are not a federation between owners, and have no keys.
 """
 
 from unpooled.federation.workers.distributed_summary import summary_partitions

@@ -1,7 +1,7 @@
-"""Copies of sites whose rows are on workers: scales of the whole site, groups within partitions.
+"""Summary tables of sites whose rows are on workers: scales of the whole site, groups within partitions.
 
-The copy of a partition is described by how to make it: its rows and the plan (``privacy/copy/plan``). So a
-worker that is lost is no loss: another one makes the same groups again.
+The summary table of a partition is described by how to make it: its rows and the grouping plan
+(``privacy/microaggregation/distributed``). If a worker is lost, another one makes the same groups again.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -28,9 +28,8 @@ from unpooled.privacy.microaggregation.distributed.worker_part import PartFacts,
 from unpooled.protocol.messages import SiteId
 
 _Sums = dict[tuple[SiteId, Any], Any]
-_made: dict[
-    tuple[str, SiteId, int], SummaryTable
-] = {}  # groups of partitions that this process made and did not yet give
+# groups of partitions that this process made and that partition_summary has not taken yet
+_made: dict[tuple[str, SiteId, int], SummaryTable] = {}
 _lock = Lock()
 
 
@@ -40,11 +39,22 @@ def summary_partitions(
     settings: SummarySettings | None = None,
     on_left_out: Callable[[SiteId, str], None] | None = None,
 ) -> dict[SiteId, list[RowPartition]]:
-    """The copies of sites, as partitions that workers hold; nobody but the workers reads the rows.
+    """Return the summary tables of sites, as partitions that workers hold; only the workers read the rows.
 
-    Scales, levels and the least size of a group are those of the whole site, groups are made within
-    partitions. A partition of fewer persons than a group is put with its neighbour. A site of too few
-    persons has no copy: ``on_left_out`` hears of it, or it is an error.
+    Scales, categories and the minimum group size are those of the whole site; groups are made within
+    partitions. A partition of fewer people than a group is merged with its neighbour.
+
+    Parameters
+    ----------
+    rows
+        The partitions of every site.
+    executor
+        Holds the rows: Processes, a Dask Client or an executor of concurrent.futures.
+    settings
+        Settings of the summary tables.
+    on_left_out
+        Called with the name of a site that has too few people for a summary table, and the reason. Without it
+        such a site raises TooFewPeopleError.
     """
     settings = SummarySettings() if settings is None else settings
     builder = _SummaryBuilder(workers_of(executor), settings, on_left_out)
@@ -52,7 +62,7 @@ def summary_partitions(
 
 
 class HeldRows:
-    """The rows of a partition where they are held, of which a copy is made. Pickled: their description."""
+    """The rows of a partition on its worker, to be summarized. Pickled, it is only their description."""
 
     def __init__(
         self,
@@ -73,7 +83,7 @@ class HeldRows:
 
     @property
     def part(self) -> SummaryPart:
-        """Its persons, read at the first look; InputError if it holds copies already."""
+        """Its people, read at the first use; InputError if the partition is a summary table already."""
         with self._lock:
             if self._part is None:
                 place, partition, settings = self._described
@@ -83,30 +93,30 @@ class HeldRows:
 
 @dataclass(frozen=True)
 class AskGroups:
-    """The groups of every partition, which it keeps, and facts about them."""
+    """Asks every partition to make and keep its groups, and for facts about them."""
 
     plan: SummaryPlan
     run: str
     site: SiteId
 
     def measure(self, part: SummaryPart) -> dict[Any, Any]:
-        copy, facts = self.plan.grouped(part)
+        groups, facts = self.plan.grouped(part)
         with _lock:
             for key in [key for key in _made if key[0] != self.run]:
                 del _made[key]
-            _made[self.run, self.site, part.number] = copy
+            _made[self.run, self.site, part.number] = groups
         return {"groups": (facts,)}
 
 
 def measure_partition(held: HeldRows, ask: Any) -> _Sums:
-    """The answer of a partition to a measure, on a worker."""
+    """Return the answer of a partition to a measure, on a worker."""
     return with_partition_name(  # type: ignore[no-any-return]
         held, lambda: {(held.site, key): value for key, value in ask.answer(held.part).items()}
     )
 
 
 def sum_answers(answers: Sequence[_Sums]) -> _Sums:
-    """The answers of several partitions as one."""
+    """Return the answers of several partitions as one."""
     keys = dict.fromkeys(key for answer in answers for key in answer)
     return {key: reduce(add, [answer[key] for answer in answers if key in answer]) for key in keys}
 
@@ -114,20 +124,20 @@ def sum_answers(answers: Sequence[_Sums]) -> _Sums:
 def partition_summary(
     partition: RowPartition, plan: SummaryPlan, run: str, site: SiteId, place: int
 ) -> SummaryTable | GroupRows:
-    """The copy of a partition, as its worker holds it: made before in this process, or made again."""
+    """Return the summary table of a partition on its worker: made before in this process, or made again."""
     with _lock:
         groups = _made.pop((run, site, place), None)
     if groups is None:
         groups, facts = plan.grouped(SummaryPart(place, _raw(partition), plan.settings))
         plan.check_same(facts)
-    copy = plan.complete(groups)
-    if copy.named:
-        return copy
-    return GroupRows(plan.matrix(copy), copy.people, np.nan_to_num(copy.within))
+    table = plan.complete(groups)
+    if table.named:
+        return table
+    return GroupRows(plan.matrix(table), table.people, np.nan_to_num(table.within))
 
 
 def joined_rows(*partitions: RowPartition) -> Any:
-    """The rows of several partitions, one after the other."""
+    """Return the rows of several partitions, one after the other."""
     every = [_raw(partition) for partition in partitions]
     if not all(isinstance(one, Table) for one in every):
         return np.concatenate(every)
@@ -137,12 +147,12 @@ def joined_rows(*partitions: RowPartition) -> Any:
 def _raw(partition: RowPartition) -> Any:
     rows = partition.rows()
     if isinstance(rows, SummaryTable | GroupRows):
-        raise InputError("it is a copy already")
+        raise InputError("it is a summary table already")
     return rows
 
 
 class _SummaryBuilder:
-    """The copies of several sites while they are made, all in the same exchanges."""
+    """Makes the summary tables of several sites, all in the same exchanges."""
 
     def __init__(
         self, workers: Workers, settings: SummarySettings, on_left_out: Callable[[SiteId, str], None] | None
@@ -166,17 +176,17 @@ class _SummaryBuilder:
     def _with_enough_people(
         self, sites: dict[SiteId, list[RowPartition]]
     ) -> tuple[dict[SiteId, list[RowPartition]], dict[SiteId, tuple[list[PartFacts], int]]]:
-        """The sites that have enough persons, in partitions that have enough each."""
+        """Return the sites that have enough people, in partitions that have enough each."""
         while True:
             self._hold(sites)
             facts = self._asked(sites, {site: facts_of(self._settings) for site in sites})
             if not facts:
-                raise InputError("no site has enough persons for a copy")
-            together = {site: _together(sites[site], *facts[site]) for site in facts}
-            if all(len(together[site]) == len(sites[site]) for site in facts):
-                return together, facts
-            # counted anew: who has rows in two partitions that were put together is one person
-            sites = together
+                raise InputError("no site has enough people for a summary table")
+            merged = {site: _merge_small(sites[site], *facts[site]) for site in facts}
+            if all(len(merged[site]) == len(sites[site]) for site in facts):
+                return merged, facts
+            # count again: a person with rows in two partitions that were merged counts once
+            sites = merged
 
     def _hold(self, sites: Mapping[SiteId, Sequence[RowPartition]]) -> None:
         numbers = count()
@@ -197,7 +207,7 @@ class _SummaryBuilder:
     def _asked(
         self, sites: Mapping[SiteId, Any], steps: Mapping[SiteId, Generator[Any, Any, Any]]
     ) -> dict[SiteId, Any]:
-        """The results of one protocol for every site; sites of too few persons have none."""
+        """Return the results of one protocol for every site; sites of too few people have none."""
         done: dict[SiteId, Any] = {}
         answers: dict[SiteId, Any] = dict.fromkeys(steps)
         while answers:
@@ -228,17 +238,19 @@ def _complete(plan: SummaryPlan, run: str, site: SiteId) -> Generator[Any, Any, 
     return plan.completed_by(answer["groups"])
 
 
-def _together(partitions: Sequence[RowPartition], facts: Sequence[PartFacts], g: int) -> list[RowPartition]:
-    """The partitions; one of fewer than g persons is put with the next, or the last with the one before."""
-    sets: list[list[RowPartition]] = []
-    people = g
+def _merge_small(
+    partitions: Sequence[RowPartition], facts: Sequence[PartFacts], min_group_size: int
+) -> list[RowPartition]:
+    """Merge a partition of too few people for a group with the next one, or the last with the one before."""
+    merged: list[list[RowPartition]] = []
+    people = min_group_size
     for partition, fact in zip(partitions, facts, strict=True):
-        if people >= g:
-            sets.append([])
+        if people >= min_group_size:
+            merged.append([])
             people = 0
-        sets[-1].append(partition)
+        merged[-1].append(partition)
         people += fact.people
-    if people < g and len(sets) > 1:
-        last = sets.pop()
-        sets[-1] += last
-    return [one[0] if len(one) == 1 else RowPartition(joined_rows, tuple(one)) for one in sets]
+    if people < min_group_size and len(merged) > 1:
+        last = merged.pop()
+        merged[-1] += last
+    return [some[0] if len(some) == 1 else RowPartition(joined_rows, tuple(some)) for some in merged]

@@ -1,4 +1,4 @@
-"""Partitions of Parquet files: some row groups each, or all rows of some persons."""
+"""Partitions of Parquet files: some row groups each, or all rows of some people."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -22,10 +22,19 @@ _CELLS = 1 << 24  # of a partition, about: 128 MB of numbers
 def parquet_partitions(
     path: str | Path, reading: Reading | None = None, *, person: str = "", cells: int = _CELLS
 ) -> list[RowPartition]:
-    """The partitions of a file: neighbouring row groups, of about so many cells together.
+    """Return the partitions of a file: neighbouring row groups, with about ``cells`` cells together.
 
-    With ``person``, the column that says whose row it is, all rows of a person are in one partition: persons
-    are divided by a hash, and every partition reads through the file for its own.
+    Parameters
+    ----------
+    path
+        A Parquet file.
+    reading
+        How the cells are read.
+    person
+        The column that identifies the person of a row. With it all rows of a person are in one partition:
+        people are divided by a hash, and every partition reads the whole file for its own rows.
+    cells
+        Approximate number of cells in a partition.
     """
     arrow = pyarrow_for(f"{path}: Parquet")
     import pyarrow.parquet as parquet
@@ -52,7 +61,7 @@ def parquet_partitions(
 
 
 def read_row_groups(path: str, reading: Reading, first: int, end: int) -> Table:
-    """The rows of some row groups."""
+    """Return the rows of some row groups."""
     import pyarrow.parquet as parquet
 
     with parquet.ParquetFile(path, pre_buffer=False) as file:
@@ -68,18 +77,18 @@ def read_row_groups(path: str, reading: Reading, first: int, end: int) -> Table:
 
 
 def read_people(path: str, reading: Reading, person: str, part: int, parts: int) -> Table:
-    """The rows of the persons whose hash says so."""
+    """Return the rows of the people whom the hash assigns to this partition."""
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     with parquet.ParquetFile(path, pre_buffer=False) as file:
         every = file.schema_arrow.names
         if person not in every:
-            raise InputError(f"there is no column {person!r}; columns are {', '.join(every)}")
+            raise InputError(f"there is no column {person!r}. Columns are {', '.join(every)}.")
 
         def batches(names: tuple[str, ...]) -> Iterator[Any]:
-            wanted = list(dict.fromkeys((*names, person)))
-            for batch in file.iter_batches(rows_at_a_time(len(wanted)), columns=wanted, use_threads=False):
+            columns = list(dict.fromkeys((*names, person)))
+            for batch in file.iter_batches(rows_at_a_time(len(columns)), columns=columns, use_threads=False):
                 mine = _shares(batch.column(person).to_pylist(), parts) == part
                 if mine.any():
                     yield batch.filter(arrow.array(mine))
@@ -90,7 +99,7 @@ def read_people(path: str, reading: Reading, person: str, part: int, parts: int)
 
 
 def _shares(people: list[Any], parts: int) -> Any:
-    """The partition of every person: a hash of the id as it is read, the same on every machine."""
+    """Return the partition of every person: a hash of the id as it is read, the same on every machine."""
     texts = {one: plain_category(str(one).strip()) for one in set(people)}
     known = {one: blake2b(text.encode(), digest_size=8).digest() for one, text in texts.items()}
     return np.array([int.from_bytes(known[one], "little") % parts for one in people])

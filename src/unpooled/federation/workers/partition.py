@@ -1,7 +1,7 @@
-"""Partitions: rows of a site, described by how to read them, and the answers of the worker that has them.
+"""Partitions: rows of a site, described by how to read them, and the answers of the worker that holds them.
 
-What travels is the description, a question and its answer, both as bytes of our codec; rows do not. A worker
-that is lost is no loss: another one reads its partitions again.
+Only the description, a question and its answer travel, the latter two as bytes of the codec; rows do not. If
+a worker is lost, another one reads its partitions again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +21,23 @@ from unpooled.protocol.exchange import Aggregate, Request, size
 from unpooled.protocol.partial_sum import partial_sum
 from unpooled.typing import FloatArray
 
-_VIEWS = 4  # of which a worker knows that they are those of earlier questions
+_MAX_TRANSFORMS = 4  # transforms of earlier questions that a worker keeps
 
 
 @dataclass(frozen=True)
 class RowPartition:
-    """Some rows of a site: ``load(*arguments)`` gives them, the same ones at every call and on every worker.
+    """Some rows of a site, described by how to read them.
 
-    ``load`` is a function that workers can import; it gives an array (n, d), a Table, a Copy or GroupRows.
+    Parameters
+    ----------
+    load
+        A function that workers can import. ``load(*arguments)`` returns an array (n, d), a Table, a
+        SummaryTable or GroupRows: the same rows at every call and on every worker.
+    arguments
+        The arguments of ``load``.
 
+    Examples
+    --------
     >>> RowPartition(np.zeros, ((4, 2),)).rows().shape
     (4, 2)
     """
@@ -38,16 +46,17 @@ class RowPartition:
     arguments: tuple[Any, ...] = ()
 
     def rows(self) -> Any:
+        """Read the rows."""
         rows = self.load(*self.arguments)
         if isinstance(rows, np.ndarray) and (rows.ndim != 2 or rows.dtype.kind != "f"):
-            raise InputError(f"an array {rows.shape} of {rows.dtype}, where floats (n, d) are needed")
+            raise InputError(f"rows must be an array (n, d) of floats, got {rows.shape} of {rows.dtype}")
         if not isinstance(rows, np.ndarray | Table | SummaryTable | GroupRows):
-            raise InputError(f"a {type(rows).__name__}, where an array, a Table or a Copy is needed")
+            raise InputError(f"rows must be an array, a Table or a SummaryTable, got a {type(rows).__name__}")
         return rows
 
 
 class GroupRows(NamedTuple):
-    """The rows of a partition that are groups of persons: the copy of an array."""
+    """The rows of a partition that are groups of people: the summary table of an array."""
 
     means: FloatArray  # (G, d)
     people: FloatArray  # (G,)
@@ -55,7 +64,7 @@ class GroupRows(NamedTuple):
 
 
 class HeldByWorker(Protocol):
-    """Rows where they are held; pickled they are only their description."""
+    """Rows on the worker that holds them; pickled they are only their description."""
 
     number: int
     name: str
@@ -64,19 +73,19 @@ class HeldByWorker(Protocol):
 class PartitionRequest(NamedTuple):
     """The questions of an exchange to a partition."""
 
-    envelope: bytes
-    modules: tuple[str, ...]  # that define its questions and views
+    request: bytes  # an encoded Request
+    modules: tuple[str, ...]  # that define its questions and transforms
 
 
 class PartialAnswer(NamedTuple):
     """The answer of some partitions to one question: the sum, or the replies of single ones, encoded."""
 
-    total: bytes  # a Subtotal; b"" where replies were asked for
+    total: bytes  # a PartialSum; b"" if single replies were asked for
     each: tuple[tuple[int, bytes], ...]  # the number of a partition, its reply
     size: tuple[int, int]  # numbers and bytes of a single reply
 
     @staticmethod
-    def together(portions: Sequence["PartialAnswer"]) -> "PartialAnswer":
+    def merged(portions: Sequence["PartialAnswer"]) -> "PartialAnswer":
         totals = [codec.decode(portion.total) for portion in portions if portion.total]
         return PartialAnswer(
             codec.encode(partial_sum([totals])) if totals else b"",
@@ -85,19 +94,19 @@ class PartialAnswer(NamedTuple):
         )
 
 
-PartialAnswers = dict[int, PartialAnswer]  # by the question's place in the exchange
+PartialAnswers = dict[int, PartialAnswer]  # by the question's index in the exchange
 
 
 class HeldPartition:
-    """A partition where it is held. Pickled it is only its description: whoever gets it reads the rows."""
+    """A partition on the worker that holds it. Pickled it is only its description, without rows."""
 
     def __init__(
-        self, number: int, name: str, partition: RowPartition, minimum: int = 1, threads: int = 1
+        self, number: int, name: str, partition: RowPartition, min_cluster_size: int = 1, threads: int = 1
     ) -> None:
         self.number, self.name, self.partition = number, name, partition
-        self._settings = (minimum, threads)
+        self._settings = (min_cluster_size, threads)
         self._federation: Any = None
-        self._views: dict[bytes, Transform] = {}
+        self._transforms: dict[bytes, Transform] = {}
         self._lock = Lock()
 
     def __reduce__(self) -> Any:
@@ -105,32 +114,37 @@ class HeldPartition:
 
     @property
     def federation(self) -> Any:
-        """Its rows as a federation of one site, read at the first look."""
+        """Its rows as a federation of one site, read at the first use."""
         from unpooled.federation.simulation import Simulation
 
         with self._lock:
             if self._federation is None:
-                rows, (minimum, threads) = self.partition.rows(), self._settings
+                rows, (min_cluster_size, threads) = self.partition.rows(), self._settings
                 grouped: dict[str, Any] = {}
                 if isinstance(rows, GroupRows):
                     rows, people, within = rows
                     grouped = {"weights": {self.name: people}, "within": {self.name: within}}
                 self._federation = Simulation.from_rows(
-                    {self.name: rows}, min_cluster_size=minimum, threads=threads, exact_sums=True, **grouped
+                    {self.name: rows},
+                    min_cluster_size=min_cluster_size,
+                    threads=threads,
+                    exact_sums=True,
+                    **grouped,
                 )
         return self._federation
 
-    def answer(self, post: PartitionRequest) -> PartialAnswers:
-        for module in post.modules:
+    def answer(self, addressed: PartitionRequest) -> PartialAnswers:
+        """Answer the questions of an exchange."""
+        for module in addressed.modules:
             import_module(module)
-        envelope: Request = codec.decode(post.envelope, expect=Request)
-        parts = {part.index: part for part in envelope.parts}
-        nothing: Ask[Any] = Ask("each", (), envelope.parts[0].question)
+        request: Request = codec.decode(addressed.request, expect=Request)
+        parts = {part.index: part for part in request.parts}
+        nothing: Ask[Any] = Ask("each", (), request.parts[0].question)
         asks = [nothing] * (max(parts) + 1)
-        for index, part in parts.items():  # at their own places: draws of sites depend on them
+        for index, part in parts.items():  # at their own indices: sites' draws depend on them
             verb: Any = part.verb
             asks[index] = Ask(verb, (self.name,), part.question, self._known(part.transform))
-        replies_by_ask = self.federation.ask(envelope.request_id, tuple(asks))
+        replies_by_ask = self.federation.ask(request.request_id, tuple(asks))
         return {index: self._portion(replies_by_ask[index]) for index in parts}
 
     def _portion(self, gathered: Any) -> PartialAnswer:
@@ -140,40 +154,41 @@ class HeldPartition:
         return PartialAnswer(b"", ((self.number, codec.encode(reply)),), size(reply))
 
     def _known(self, transform: Transform | None) -> Transform | None:
-        """The same object for equal views, under which the rows are ready."""
+        """Return the same object for equal transforms, so that rows already transformed are used again."""
         if transform is None:
             return None
         key = codec.encode(transform)
-        while len(self._views) >= _VIEWS and key not in self._views:
-            del self._views[next(iter(self._views))]
-        return self._views.setdefault(key, transform)
+        while len(self._transforms) >= _MAX_TRANSFORMS and key not in self._transforms:
+            del self._transforms[next(iter(self._transforms))]
+        return self._transforms.setdefault(key, transform)
 
 
 def row_counts(held: HeldPartition, _: None) -> dict[int, int]:
-    """The rows of a partition, by its number."""
+    """Return the number of rows of a partition, by the partition's number."""
     return with_partition_name(held, lambda: {held.number: held.federation.rows})  # type: ignore[no-any-return]
 
 
 def counts_of_all(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """Return the row counts of several partitions as one mapping."""
     return {number: rows for some in counts for number, rows in some.items()}
 
 
-def answer_partition(held: HeldPartition, post: PartitionRequest) -> PartialAnswers:
-    """The answer of a partition, on a worker."""
-    return with_partition_name(held, lambda: held.answer(post))  # type: ignore[no-any-return]
+def answer_partition(held: HeldPartition, request: PartitionRequest) -> PartialAnswers:
+    """Return the answer of a partition, on a worker."""
+    return with_partition_name(held, lambda: held.answer(request))  # type: ignore[no-any-return]
 
 
 def add_answers(answers: Sequence[PartialAnswers]) -> PartialAnswers:
-    """The answers of several partitions as one, on a worker: the sums that the tree is made of."""
-    places = sorted({place for answer in answers for place in answer})
+    """Return the answers of several partitions as one, on a worker: one node of the tree of sums."""
+    indices = sorted({index for answer in answers for index in answer})
     return {
-        place: PartialAnswer.together([answer[place] for answer in answers if place in answer])
-        for place in places
+        index: PartialAnswer.merged([answer[index] for answer in answers if index in answer])
+        for index in indices
     }
 
 
 def with_partition_name(held: HeldByWorker, act: Callable[[], Any]) -> Any:
-    """The result of ``act``; an error names the partition, in a class that travels between processes."""
+    """Return the result of ``act``; an error names the partition, in a class that can be pickled."""
     try:
         return act()
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Workers by concurrent.futures: processes of this machine, each with the partitions that it keeps."""
+"""Workers by concurrent.futures: processes of this machine, each with its own partitions."""
 
 import os
 import sys
@@ -15,13 +15,18 @@ from unpooled.federation.workers.worker_share import work_on_share
 
 A = TypeVar("A")
 B = TypeVar("B")
-_TRIES = 4  # of an exchange, where workers die
+_MAX_ATTEMPTS = 4  # at an exchange in which workers die
 
 
 class Processes:
-    """So many worker processes of this machine, which keep their partitions; one that dies is replaced.
+    """Worker processes of this machine, which keep their partitions; a process that dies is replaced.
 
-    A program that makes them guards its start by ``if __name__ == "__main__":``, as for any process pool.
+    A program that uses it needs ``if __name__ == "__main__":``, as for any process pool.
+
+    Parameters
+    ----------
+    count
+        Number of processes; by default one per core.
     """
 
     def __init__(self, count: int | None = None) -> None:
@@ -31,12 +36,13 @@ class Processes:
         self.slots: list[Executor] = [_process() for _ in range(count)]
 
     def replace_process(self, slot: int) -> Executor:
-        """A new process in place of one that died."""
+        """Start a new process in place of one that died."""
         self.slots[slot].shutdown(wait=False)
         self.slots[slot] = _process()
         return self.slots[slot]
 
     def shutdown(self) -> None:
+        """End all processes."""
         for slot in self.slots:
             slot.shutdown()
 
@@ -57,7 +63,7 @@ def _dying_with_parent(parent: int) -> None:
 
 
 class PoolWorkers:
-    """Partitions over executors: partition i always goes to executor i mod their number."""
+    """Partitions on executors: partition i always goes to executor i modulo their number."""
 
     def __init__(
         self,
@@ -66,17 +72,17 @@ class PoolWorkers:
         n_processes: int = 0,
     ) -> None:
         self._slots, self._replace_process, self._n_processes = slots, replace_process, n_processes
-        self._run, self._held = "", list[HeldByWorker]()
+        self._run, self._partitions = "", list[HeldByWorker]()
 
     @classmethod
     def from_executor(cls, executor: Executor) -> "PoolWorkers":
-        """Any executor. Which process of a pool takes a task is not known: rows may be read again."""
+        """Use any executor. A task may go to any process of a pool, so rows may be read more than once."""
         count = int(getattr(executor, "_max_workers", 1))
         apart = not isinstance(executor, ThreadPoolExecutor)
         return cls([executor] * count, n_processes=count if apart else 0)
 
     def hold(self, partitions: Sequence[HeldByWorker]) -> None:
-        self._run, self._held = token_hex(8), list(partitions)
+        self._run, self._partitions = token_hex(8), list(partitions)
 
     def reduce(
         self, do: Callable[[Any, A], B], inputs: Mapping[int, A], add: Callable[[Sequence[B]], B]
@@ -85,7 +91,7 @@ class PoolWorkers:
         for number, one in inputs.items():
             shares.setdefault(number % len(self._slots), {})[number] = one
         done: dict[int, B] = {}
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             sent = {
                 slot: self._sent(slot, do, share, add) for slot, share in shares.items() if slot not in done
             }
@@ -96,11 +102,13 @@ class PoolWorkers:
                     self._lost(slot, error)
             if len(done) == len(shares):
                 return add([done[slot] for slot in sorted(done)])
-        raise EngineError(f"worker processes died {_TRIES} times in one exchange; is there memory enough?")
+        raise EngineError(
+            f"worker processes died {_MAX_ATTEMPTS} times in one exchange. Do they have enough memory?"
+        )
 
     def _sent(self, slot: int, do: Any, share: Mapping[int, Any], add: Any) -> "Future[Any]":
-        fair = -(-len(self._held) // self._n_processes) if self._n_processes else 0
-        work = [(self._held[number], one) for number, one in share.items()]
+        fair = -(-len(self._partitions) // self._n_processes) if self._n_processes else 0
+        work = [(self._partitions[number], one) for number, one in share.items()]
         try:
             return self._slots[slot].submit(work_on_share, self._run, None, fair, do, work, add)
         except BrokenExecutor as error:
@@ -110,6 +118,7 @@ class PoolWorkers:
     def _lost(self, slot: int, error: BaseException) -> None:
         if self._replace_process is None:
             raise EngineError(
-                "the pool lost a process and takes no more work; Processes(n) replaces a lost one"
+                "the pool lost a process and takes no more work. Use Processes(n), which replaces a lost "
+                "process."
             ) from error
         self._slots[slot] = self._replace_process(slot)

@@ -1,4 +1,4 @@
-"""The federation whose sites are partitions on workers: every exchange is one sum in a tree over them."""
+"""A federation whose sites are partitions on workers: every exchange is one sum in a tree over them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -33,10 +33,10 @@ F = TypeVar("F")
 
 
 class Workers(Protocol):
-    """Where partitions are held: processes, or a Dask cluster."""
+    """The holders of partitions: processes, or a Dask cluster."""
 
     def hold(self, partitions: Sequence[HeldByWorker]) -> None:
-        """Take these partitions, which workers read at the first question; earlier ones are let go."""
+        """Hold these partitions, which workers read at the first question, and drop earlier ones."""
 
     def reduce(
         self,
@@ -44,11 +44,11 @@ class Workers(Protocol):
         inputs: Mapping[int, A],
         add: Callable[[Sequence[B]], B],
     ) -> B:
-        """``do`` with every partition that is named by its number, where it is held; ``add`` in a tree."""
+        """Apply ``do`` to every partition in ``inputs``, on its worker; ``add`` the results in a tree."""
 
 
 def workers_of(executor: Any) -> Workers:
-    """The workers of an executor: of Processes, a Dask Client, or any executor of concurrent.futures."""
+    """Return the workers of Processes, of a Dask Client, or of any executor of concurrent.futures."""
     from unpooled.federation.workers.process_pool import PoolWorkers, Processes
 
     if isinstance(executor, Processes):
@@ -66,10 +66,23 @@ def workers_of(executor: Any) -> Workers:
 
 
 class WorkerFederation:
-    """Sites whose rows are partitions on workers. Totals are exact sums, rounded once, in any tree.
+    """A federation of sites whose rows are partitions on workers. Totals are exact sums, rounded once.
 
-    ``rows`` has one RowPartition, or several, for a site. Partitions of one site answer together: a sum, and
-    the schema, as one site; replies that have no sum only where the site is in one partition.
+    The partitions of a site answer together as one site with a sum or the schema. A question whose replies
+    have no sum needs a site in one partition.
+
+    Parameters
+    ----------
+    rows
+        By site: one RowPartition, or several.
+    executor
+        Holds the rows: Processes, a Dask Client or an executor of concurrent.futures.
+    min_cluster_size
+        Smallest number of rows in a cluster that a site discloses; above 1 a site must be in one partition.
+    threads
+        Threads of the kernels in a worker.
+    columns
+        How the columns of a site's partitions must agree: "same", "common" or "any".
     """
 
     exact_sums = True
@@ -110,37 +123,37 @@ class WorkerFederation:
         return tuple(self._parts)
 
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
-        """The fingerprints of its members' keys: partitions have none."""
+        """Return the fingerprints of its members' keys: partitions have none."""
         return ()
 
     def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
         for ask in asks:
             self._check_ask(ask)
         # down: to every partition the questions to its site; up: one sum in a tree
-        answers = self._workers.reduce(answer_partition, self._posts(request_id, asks), add_answers)
+        answers = self._workers.reduce(answer_partition, self._requests(request_id, asks), add_answers)
         return [self._gathered(i, ask, answers) for i, ask in enumerate(asks)]
 
-    def _posts(self, request_id: RequestId, asks: Asks) -> dict[int, PartitionRequest]:
-        """The questions to every partition; equal ones are encoded once."""
+    def _requests(self, request_id: RequestId, asks: Asks) -> dict[int, PartitionRequest]:
+        """Return the questions to every partition; equal ones are encoded once."""
         asked = [set(ask.sites) for ask in asks]
         known: dict[Any, PartitionRequest] = {}
         requests: dict[int, PartitionRequest] = {}
         for site, numbers in self._parts.items():
-            places = [i for i, sites in enumerate(asked) if site in sites]
-            if not places:
+            indices = [i for i, sites in enumerate(asked) if site in sites]
+            if not indices:
                 continue
-            alone = any(callable(asks[i].question) for i in places)
-            key = (tuple(places), site if alone else "")
+            per_site = any(callable(asks[i].question) for i in indices)
+            key = (tuple(indices), site if per_site else "")
             if key not in known:
                 parts = tuple(
-                    Part(asks[i].verb, asks[i].question_for(site), asks[i].transform, i) for i in places
+                    Part(asks[i].verb, asks[i].question_for(site), asks[i].transform, i) for i in indices
                 )
                 known[key] = PartitionRequest(codec.encode(Request(request_id, parts)), _modules(parts))
             requests |= dict.fromkeys(numbers, known[key])
         return requests
 
     def _check_ask(self, ask: Ask[Any]) -> None:
-        """InputError, by name, for a question that the partitions of a site cannot answer together."""
+        """Raise InputError, by name, for a question that the partitions of a site cannot answer together."""
         split = [site for site in ask.sites if len(self._parts[site]) > 1]
         if not split or ask.verb == "total":
             return
@@ -148,11 +161,11 @@ class WorkerFederation:
         if not (isinstance(question, AskSchema) or issubclass(question.reply_type(), Summable)):
             raise InputError(
                 f"{ask.title} asks for replies of single sites that have no sum, and {split[0]} is in "
-                f"{len(self._parts[split[0]])} partitions; a site in one partition can answer it"
+                f"{len(self._parts[split[0]])} partitions. Put each site into one partition."
             )
 
-    def _gathered(self, place: int, ask: Ask[Any], answers: PartialAnswers) -> Replies[Any]:
-        portion = answers[place]
+    def _gathered(self, index: int, ask: Ask[Any], answers: PartialAnswers) -> Replies[Any]:
+        portion = answers[index]
         sites = tuple(sorted(ask.sites))
         if portion.total:
             kind = ask.question_for(sites[0]).reply_type()
@@ -173,11 +186,13 @@ class WorkerFederation:
             raise InputError(f"{site}: {str(error).replace('its sites', 'its partitions')}") from error
 
 
-def put_on_workers(empty: F, executor: Any, rows: Any, minimum: int, threads: int | None, *without: Any) -> F:
-    """Make an empty Simulation one whose rows are on the workers of an executor."""
+def put_on_workers(
+    empty: F, executor: Any, rows: Any, min_cluster_size: int, threads: int | None, *without: Any
+) -> F:
+    """Turn an empty Simulation into one whose rows are on the workers of an executor."""
     if any(value is not None for value in without):
-        raise InputError("weights, within and secure sums are not for rows on workers")
-    workers = WorkerFederation(rows, executor, min_cluster_size=minimum, threads=threads or 1)
+        raise InputError("weights, within and secure cannot be used with an executor")
+    workers = WorkerFederation(rows, executor, min_cluster_size=min_cluster_size, threads=threads or 1)
     federation: Any = empty
     federation._pool, federation._remote, federation._names = None, workers, workers.sites
     federation.exact_sums, federation.rows = True, workers.rows
@@ -189,21 +204,21 @@ def _modules(parts: Sequence[Part]) -> tuple[str, ...]:
     return tuple(sorted({kind.__module__ for kind in kinds}))
 
 
-def checked_partitions(site: SiteId, value: Any, minimum: int = 1) -> tuple[RowPartition, ...]:
-    """The partitions of a site; InputError, with its name, if they are none."""
+def checked_partitions(site: SiteId, value: Any, min_cluster_size: int = 1) -> tuple[RowPartition, ...]:
+    """Return the partitions of a site; raise InputError, with its name, if there are none."""
     partitions: tuple[Any, ...] = (value,) if isinstance(value, RowPartition) else tuple(value)
     if not partitions:
         raise InputError(f"{site}: a site needs at least one partition, got 0")
     for partition in partitions:
         if not isinstance(partition, RowPartition):
             raise InputError(
-                f"{site}: rows on workers are described by how to read them, by a RowPartition; "
+                f"{site}: rows on workers must be given as a RowPartition, which describes how to read them, "
                 f"got {type(partition).__name__}"
             )
-    if minimum > 1 and len(partitions) > 1:
+    if min_cluster_size > 1 and len(partitions) > 1:
         raise InputError(
-            f"{site}: a minimum size of {minimum} is a rule about all rows of a site, "
-            f"and it is in {len(partitions)} partitions"
+            f"{site}: min_cluster_size={min_cluster_size} is a rule about all rows of a site, and this site "
+            f"is in {len(partitions)} partitions. Put it into one partition."
         )
     return partitions
 

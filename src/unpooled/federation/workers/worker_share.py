@@ -1,4 +1,4 @@
-"""The share of a worker: the partitions that it keeps in memory, and its part of a sum over all."""
+"""The share of a worker: the partitions that it keeps in memory, and its part of a sum over all of them."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ def work_on_share(
     work: Sequence[tuple[HeldByWorker, A]],
     add: Callable[[Sequence[B]], B],
 ) -> B:
-    """``do`` with some partitions, added up, in a worker.
+    """Apply ``do`` to some partitions in a worker, and add up the results.
 
-    It keeps their rows for the next time: of this run, of those that ``keep`` names (None: all), and of
-    ``max_partitions`` partitions (0: of any number).
+    The worker keeps the rows for the next time: of this run, of the partitions that ``keep`` names (None:
+    all), and of at most ``max_partitions`` partitions (0: no limit).
     """
     results = []
     for held, argument in work:
@@ -33,7 +33,7 @@ def work_on_share(
             for key in [key for key in _kept if key[0] != run or (keep is not None and key[1] not in keep)]:
                 del _kept[key]
             at = run, held.number
-            if at not in _kept:  # rows hang on an object of its own: an engine may hold on to what it sent
+            if at not in _kept:  # its own object holds the rows: the engine may keep the one that it sent
                 _kept[at] = copy(held)
             known = _kept[at]
             _kept.move_to_end(at)
