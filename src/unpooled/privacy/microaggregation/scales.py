@@ -145,7 +145,7 @@ class Scales:
             },
             categories={
                 name: SummaryCategories(tuple(found["names"]), int(found["rest"]))
-                for name, found in given["categorical"].items()
+                for name, found in given["categories"].items()
             },
             collinear=tuple(tuple(same) for same in given["collinear"]),
             inside=float(given["inside"]),
