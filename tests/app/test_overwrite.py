@@ -46,7 +46,7 @@ FILES = {
     ("resume", "report"): Writing(
         lambda d, out: ["resume", d / "run", "--report", out], ("a.csv", "run/checkpoint", "run/job.json")
     ),
-    ("run", "report"): Writing(
+    ("federation run", "report"): Writing(
         lambda d, out: ["federation", "run", d / "fed", *K, "--report", out],
         ("fed/federation.json", "fed/authority/root.key", "fed/invitations/a.json"),
     ),
@@ -57,24 +57,24 @@ FILES = {
     ("export", "out"): Writing(
         lambda d, out: ["export", d / "run", "--to", "json", "-o", out], ("run/model.unpooled", "b.csv")
     ),
-    ("report", "out"): Writing(
+    ("export", "out", "html"): Writing(
         lambda d, out: ["export", "--to", "html", d / "run", "-o", out], ("run/checkpoint", "a.csv")
     ),
     ("example", "out"): Writing(lambda d, out: ["example", "penguins", "-o", out], (SHIPPED,)),
-    ("backup", "out"): Writing(lambda d, out: ["site", "backup", d / "kept", out]),
-    ("policy init", "path"): Writing(lambda d, out: ["site", "init", out]),
-    ("audit show", "html"): Writing(
+    ("site backup", "out"): Writing(lambda d, out: ["site", "backup", d / "kept", out]),
+    ("site init", "path"): Writing(lambda d, out: ["site", "init", out], at="new.toml"),
+    ("site log", "html"): Writing(
         lambda d, out: ["site", "log", d / "kept", "--log-heads", d / "log_heads.jsonl", "--html", out],
         ("kept/log.jsonl", "log_heads.jsonl"),
     ),
-    ("copy show", "html"): Writing(
+    ("site review", "html"): Writing(
         lambda d, out: ["site", "review", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
-    ("copy renew", "people"): Writing(
-        lambda d, out: ["site", "summarize", d / "renewed", "--data", d / "persons.csv", "--people", out],
-        ("persons.csv",),
+    ("site summarize", "people_out"): Writing(
+        lambda d, out: ["site", "summarize", d / "updated", "--data", d / "people.csv", "--people-out", out],
+        ("people.csv",),
     ),
-    ("dossier", "html"): Writing(
+    ("site dpia", "html"): Writing(
         lambda d, out: [
             "site",
             "dpia",
@@ -88,82 +88,70 @@ FILES = {
         ],
         ("kept/log.jsonl", "rules.toml", "log_heads.jsonl"),
     ),
-    ("copy export", "out"): Writing(
+    ("site review", "csv"): Writing(
         lambda d, out: ["site", "review", d / "site", "--csv", out],
         ("site/summary/table.csv", "site/summary/about.json", "a.csv"),
     ),
-    ("demo", "out"): Writing(
+    ("example", "out", "run"): Writing(
         lambda d, out: ["example", "penguins", "--run", "--out", out.parent], at=f"figures/{FIGURE}"
     ),
 }
 FOLDERS = {
     ("fit", "out"),
-    ("run", "out"),
-    ("compare", "out"),  # of files or a suite; without them it goes on with what is there
-    ("export-job", "job_folder"),
-    ("export-job", "out"),
+    ("federation run", "out"),
+    ("compare", "out"),
+    ("federation export-job", "job_folder"),
+    ("federation export-job", "out"),
     ("release", "out"),
-    ("restore", "folder"),
+    ("site restore", "folder"),
 }
-GO_ON = {  # with what is there, if it is theirs
+CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("resume", "folder"),
-    ("reproduce", "out"),
-    ("join", "folder"),
-    ("join", "identity"),
-    ("copy make", "folder"),
-    ("copy approve", "folder"),
-    ("copy renew", "folder"),
-    ("study approve", "folder"),
-    ("study decline", "folder"),
-    ("study withdraw", "folder"),
-    ("desk", "folder"),  # by the decisions of its officer
-    ("copy erase", "folder"),
-    ("copy forget", "folder"),
+    ("site join", "folder"),
+    ("site join", "identity"),
+    ("site start", "folder"),
+    ("site summarize", "folder"),
+    ("site review", "folder"),  # by the decisions of its officer
+    ("site approve", "folder"),
+    ("site decline", "folder"),
+    ("site erase", "folder"),
+    ("site prune", "folder"),
     ("release", "register"),
     ("federation invite", "folder"),
     ("federation admit", "folder"),
     ("federation remove", "folder"),
-    ("federation readmit", "folder"),
-    ("federation clean", "folder"),
-    ("audit rotate", "folder"),
-    ("serve", "folder"),
-    ("status", "metrics"),
+    ("federation serve", "folder"),
+    ("site status", "metrics"),
+    ("federation status", "metrics"),
 }
 NEVER = {("federation init", "folder")}  # it holds keys
 READ = {
-    ("study list", "folder"),
-    ("study show", "folder"),
     ("predict", "folder"),
     ("predict", "file"),
     ("export", "folder"),
-    ("report", "folder"),
     ("certify", "folder"),
-    ("run", "federation"),
-    ("reproduce", "data"),
     ("compare", "data"),
-    ("join", "invitation"),
-    ("join", "policy"),
-    ("join", "federation"),
-    ("status", "where"),
-    ("backup", "folder"),
-    ("restore", "archive"),
-    ("leave", "where"),
-    ("policy check", "path"),
-    ("policy explain", "path"),
-    ("copy make", "policy"),
-    ("copy show", "folder"),
-    ("copy export", "folder"),
     ("release", "run"),
-    ("dossier", "folder"),
-    ("dossier", "policy"),
-    ("dossier", "heads"),
-    ("sums show", "folder"),
-    ("sums forget", "folder"),
-    ("audit show", "log"),
-    ("audit show", "heads"),
-    ("audit verify", "log"),
-    ("audit verify", "heads"),
-    ("audit attack", "log"),
+    ("federation run", "folder"),
+    ("federation watch", "folder"),
+    ("federation status", "folder"),
+    ("site join", "invitation"),
+    ("site join", "policy"),
+    ("site join", "downstream"),
+    ("site start", "policy"),
+    ("site start", "downstream"),
+    ("site status", "folder"),
+    ("site stop", "folder"),
+    ("site backup", "folder"),
+    ("site restore", "archive"),
+    ("site policy", "path"),
+    ("site summarize", "policy"),
+    ("site dpia", "folder"),
+    ("site dpia", "policy"),
+    ("site dpia", "log_heads"),
+    ("site keys", "folder"),
+    ("site log", "log"),
+    ("site log", "log_heads"),
 }
 
 
@@ -216,7 +204,7 @@ def made(tmp_path_factory):
     for name in "ab":
         invite(FederationFolder.read(folder / "fed"), name)
     sites = [
-        open_site(s, X, parse('version = 2\n[protect]\nmode = "raw"'), folder=folder / f"kept-{s}")
+        open_site(s, X, parse('format = 1\n[protect]\nmode = "raw"'), folder=folder / f"kept-{s}")
         for s, X in rows.items()
     ]
     done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), Simulation(sites), seed=1)
@@ -225,13 +213,13 @@ def made(tmp_path_factory):
         site.close()
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
-    (folder / "rules.toml").write_text('version = 2\n[protect]\nmode = "raw"\n')
+    (folder / "rules.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
     assert call("site", "summarize", folder / "site", "--data", folder / "a.csv") == (0, "")
     people = np.column_stack([np.arange(40), rows["a"]])
-    np.savetxt(folder / "persons.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
-    words = ["site", "summarize", folder / "renewed", "--data", folder / "persons.csv", "--person", "id"]
+    np.savetxt(folder / "people.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
+    words = ["site", "summarize", folder / "updated", "--data", folder / "people.csv", "--person", "id"]
     assert call(*words) == (0, "")
-    assert call("site", "approve", "--table", "--yes", folder / "renewed") == (0, "")
+    assert call("site", "approve", "--table", "--yes", folder / "updated") == (0, "")
     return folder
 
 
@@ -253,7 +241,7 @@ def offline(monkeypatch):
         if report is not None:
             report.write_text("a report")
 
-    return lambda: monkeypatch.setattr(import_module("unpooled.app.cli.fit"), "perform", perform)
+    return lambda: monkeypatch.setattr(import_module("unpooled.app.cli.federation_run"), "perform", perform)
 
 
 # ---------------------------------------------------------------- no command is missing
@@ -265,8 +253,9 @@ def test_the_tables_have_every_path_that_a_command_takes():
         hints = typing.get_type_hints(inspect.unwrap(command.callback))
         found |= {(name, p) for p, kind in hints.items() if Path in (kind, *typing.get_args(kind))}
         may |= {name} if "overwrite" in hints else set()
-    assert found == {*FILES, *FOLDERS, *GO_ON, *NEVER, *READ}
-    assert may == {name for name, _ in (*FILES, *FOLDERS)}
+    written = {(command, parameter) for command, parameter, *_ in FILES}
+    assert found == {*written, *FOLDERS, *CONTINUED, *NEVER, *READ}
+    assert may == {command for command, *_ in (*FILES, *FOLDERS)}
 
 
 # ---------------------------------------------------------------- files
@@ -280,11 +269,11 @@ def writing(request):
 def test_a_file_that_is_there_is_replaced_only_if_told_so(writing, there, offline):
     out = there / writing.at
     words = writing.words(there, out)
-    if words[0] == "run":
+    if words[:2] == ["federation", "run"]:
         offline()
     out.parent.mkdir(exist_ok=True)
     out.write_bytes(MINE)
-    refused(there, *words, says=f"{out} exists; say --overwrite to replace it")
+    refused(there, *words, says=f"{out} already exists. Use --overwrite to replace it")
     code, err = call(*words, "--overwrite")
     assert (code, err) == (0, "")
     assert out.read_bytes() != MINE
@@ -295,7 +284,7 @@ def test_a_link_that_leads_nowhere_is_there_too(writing, there):
     out = there / writing.at
     out.parent.mkdir(exist_ok=True)
     out.symlink_to(there / "nowhere")
-    refused(there, *writing.words(there, out), says=f"{out} exists; say --overwrite to replace it")
+    refused(there, *writing.words(there, out), says=f"{out} already exists. Use --overwrite to replace it")
 
 
 READING = [(name, given) for name, writing in FILES.items() for given in writing.inputs]
@@ -337,9 +326,9 @@ def test_the_rows_of_a_run_are_known_from_another_folder_too(there, monkeypatch,
     refused(there, *words, says="an input is never overwritten")
 
 
-def test_the_table_of_a_copy_is_known_by_its_columns(there):
-    for words in (["site", "dpia", there / "site", "--html"], ["site", "review", there / "renewed", "--csv"]):
-        refused(there, *words, there / "persons.csv", "--overwrite", says="an input is never overwritten")
+def test_the_input_of_a_summary_table_is_known_by_its_columns(there):
+    for words in (["site", "dpia", there / "site", "--html"], ["site", "review", there / "updated", "--csv"]):
+        refused(there, *words, there / "people.csv", "--overwrite", says="an input is never overwritten")
     out = there / "exported.csv"
     assert call("site", "review", there / "site", "--csv", out) == (0, "")
     assert call("site", "review", there / "site", "--csv", out, "--overwrite") == (0, "")
@@ -360,7 +349,7 @@ def test_a_run_in_its_folder_is_part_of_the_input(there):
 
 def test_names_that_are_chosen_for_the_user_are_guarded_too(there, monkeypatch):
     monkeypatch.chdir(there)
-    exists = "exists; say --overwrite to replace it"
+    exists = "already exists. Use --overwrite to replace it."
     refused(there, "export", "--to", "html", "run", says=f"run/report.html {exists}")
     for words in (["export", "run", "--to", "json"], ["example", "heart"], ["site", "init"]):
         assert call(*words) == (0, "")
@@ -371,7 +360,7 @@ def test_names_that_are_chosen_for_the_user_are_guarded_too(there, monkeypatch):
 def test_what_is_no_file_is_not_replaced(there):
     os.mkfifo(there / "pipe")
     words = ["predict", there / "run", there / "a.csv", "-o"]
-    for name, says in (("pipe", "is no file that could be replaced"), ("run", "there is a folder")):
+    for name, says in (("pipe", "is not a regular file"), ("run", "there is a folder")):
         refused(there, *words, there / name, "--overwrite", says=says)
 
 
@@ -380,7 +369,7 @@ def test_what_is_no_file_is_not_replaced(there):
 
 def test_the_folder_of_a_run_is_replaced_only_if_told_so(there, offline):
     out = there / "run"
-    says = f"{out} exists; say --overwrite to replace it (it holds a finished run"
+    says = f"{out} already exists (it holds a finished run"
     job = (out / "job.json").read_bytes()
     words = [*fit(there), "--seed", 3, "--out", out]
     refused(there, *words, says=says)
@@ -403,15 +392,15 @@ def test_a_folder_of_something_else_is_not_replaced_at_all(there):
         job,
     ):
         refused(there, *words, "--overwrite", says="is not empty, and not the folder of a run")
-    for words in (["reproduce", "triebe-epochs"], ["compare"]):
-        refused(there, *words, "--out", there / "mine", says="is not empty, and not a folder of results")
+    words = ["compare", there / "a.csv", "-k", 2, "--out", there / "mine", "--overwrite"]
+    refused(there, *words, says="is not empty, and not a folder of comparisons")
 
 
 def test_the_folder_of_a_release_is_replaced_only_if_told_so(there):
     out = there / "released"
     words = ["release", there / "run", "--preset", "datashield", "--out", out]
     assert call(*words) == (0, "")
-    refused(there, *words, says=f"{out} exists; say --overwrite to replace it")
+    refused(there, *words, says=f"{out} already exists. Use --overwrite to replace it")
     assert call(*words, "--overwrite") == (0, "")
     (there / "mine").mkdir()
     (there / "mine" / "thesis.txt").write_bytes(MINE)
@@ -436,13 +425,13 @@ def test_the_folder_of_a_job_is_replaced_only_if_it_is_nothing_else(there):
     words = ["federation", "export-job", job, *SITES, *K, "--out", out]
     assert call(*words) == (0, "")
     first = everything(job)
-    refused(there, *words, says=f"{job} exists; say --overwrite to replace it")
+    refused(there, *words, says=f"{job} already exists. Use --overwrite to replace it")
     assert call(*words, "--overwrite") == (0, "")
     assert everything(job).keys() == first.keys()
     assert everything(job) != first  # every job has a name of its own
     assert [path.name for path in job.parent.iterdir()] == ["heart"]
     shutil.rmtree(job)
-    refused(there, *words, says=f"{out} exists; say --overwrite to replace it (it holds a run that is not")
+    refused(there, *words, says=f"{out} already exists (it holds a run that is not")
     assert call(*words, "--overwrite") == (0, "")
     (next(path for path in job.iterdir() if path.is_dir()) / "mine.py").write_bytes(MINE)
     refused(there, *words, "--overwrite", says="is not empty, and not the folder of a job and nothing else")
@@ -450,7 +439,7 @@ def test_the_folder_of_a_job_is_replaced_only_if_it_is_nothing_else(there):
 
 def test_bounds_from_a_policy_are_an_input(there):
     policy = there / "policy.toml"
-    policy.write_text('version = 2\n[domain]\ncolumns = ["x", "y"]\nlower = [-9, -9]\nupper = [19, 19]\n')
+    policy.write_text('format = 1\n[domain]\ncolumns = ["x", "y"]\nlower = [-9, -9]\nupper = [19, 19]\n')
     bounds = ("--scale", "min-max", "--bounds", policy, "--overwrite")
     for words in (
         [*fit(there), "--report", policy],
@@ -482,21 +471,9 @@ def test_the_report_may_be_that_of_the_folder_or_lie_beside_it(there):
 # ---------------------------------------------------------------- what goes on, and what never does
 
 
-def test_results_go_on_and_do_not_go_where_the_data_are(there, monkeypatch):
-    done = []
-    monkeypatch.setattr("reproduction.runner.finish", lambda *_, **__: done.append(1) or [])
-    (there / "out" / "results" / "triebe-epochs").mkdir(parents=True)
-    assert call("reproduce", "triebe-epochs", "--out", there / "out") == (0, "")
-    assert done
-    words = ["reproduce", "triebe-epochs", "--data", there / "out", "--out", there / "out"]
-    refused(there, *words, says="an input is never overwritten")
-
-
 def test_a_federation_is_never_replaced(there):
     words = ["federation", "init", there / "fed", "--name", "fed", "--address", "localhost", *SITES]
-    refused(
-        there, *words, says=f"{there / 'fed'} exists; a federation is never replaced, since it holds keys"
-    )
+    refused(there, *words, says=f"{there / 'fed'} already exists. A federation is never replaced")
 
 
 def test_a_site_joins_in_a_folder_that_is_its_own(there):
