@@ -1,7 +1,7 @@
-"""docs/leakage.md and docs/leakage.csv: the rows that an attack rebuilds, for every method and protection.
+"""docs/leakage.md and docs/leakage.csv: the rows that an attack reconstructs, by method and protection.
 
-``python -m benchmarks.leakage [--out FOLDER]`` does the runs that FOLDER has not yet and writes both; no
-number in them is typed. ``--sets`` and ``--seeds`` are for trials: they write no page.
+``python -m benchmarks.leakage [--out FOLDER]`` does the runs that FOLDER does not have yet and writes both;
+no number in them is typed. ``--sets`` and ``--seeds`` are for trials: they write no page.
 """
 
 import argparse
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from reproduction.output import aligned
 
 from unpooled.app import compare
 from unpooled.app.compare import PROTECTIONS, Problem, methods_and_presets
-from unpooled.app.compare.measure import PUBLISHED, one, probed
+from unpooled.app.compare.comparison_files import aligned_table
+from unpooled.app.compare.measure import NO_DP, PUBLISHED, actively_reconstructed, run_method
 from unpooled.storage.atomic_files import write_atomically
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ ORDER = ("none", "raw", "summary", "dp")
 
 @dataclass(frozen=True)
 class Cell:
-    """A method under a protection on a set: one number a seed. ``why`` says why there is none."""
+    """A method under a protection on a set: one number per seed, or the reason why it was not run."""
 
     set: str
     method: str
@@ -37,15 +37,15 @@ class Cell:
     reconstructed: tuple[int, ...] = ()
     messages: int = 0
     examined: int = 0
-    why: str = ""
+    not_run: str = ""
 
     @property
     def text(self) -> str:
-        """The mean and the worst over seeds; a star where the attack does not read every message.
+        """The mean and the worst over seeds, with a star if the attack does not read every message.
 
-        >>> Cell("a", "lloyd", "none", (3, 4), 10, 10).said, Cell("a", "ewf", "none", (0, 0), 10, 4).said
+        >>> Cell("a", "lloyd", "none", (3, 4), 10, 10).text, Cell("a", "ewf", "none", (0, 0), 10, 4).text
         ('3.5, worst 4', '0*')
-        >>> Cell("a", "ewf", "dp", why="has no form with noise").said
+        >>> Cell("a", "ewf", "dp", not_run=NO_DP).text
         '-'
         """
         if not self.reconstructed:
@@ -56,130 +56,150 @@ class Cell:
 
 
 def methods_of(set_: str) -> tuple[str, ...]:
-    """What is run on a set."""
+    """Return the methods that are run on a set."""
     every = methods_and_presets()
     return every if set_ in PRESETS else tuple(m for m in every if not m.endswith(PUBLISHED))
 
 
 def problems(names: Iterable[str] = SETS) -> list[Problem]:
-    """The sets, those without sites of their own divided over ten by labels."""
+    """Return the sets; those without sites are divided over ten by labels."""
     suites = {suite: compare.suite(suite) for suite in dict.fromkeys(SETS[name] for name in names)}
     found = [next(p for p in suites[SETS[name]] if p.name == name) for name in names]
     return [compare.split_of(p, "dirichlet:.3") if p.site is None else p for p in found]
 
 
 def cell(problem: Problem, method: str, protection: str, seeds: Iterable[int]) -> Cell:
+    """Run a method with every seed, and attack the messages of each run."""
     reconstructed, messages, examined = [], 0, 0
     for seed in seeds:
-        done, _ = one(problem, method, protection, seed, EPSILON)
-        if done.why:
-            return Cell(problem.name, method, protection, why=done.why)
+        done, _ = run_method(problem, method, protection, seed, EPSILON)
+        if done.not_run:
+            return Cell(problem.name, method, protection, not_run=done.not_run)
         reconstructed.append(done.reconstructed)
         messages, examined = messages + done.messages, examined + done.examined
     return Cell(problem.name, method, protection, tuple(reconstructed), messages, examined)
 
 
 def active(problem: Problem, protection: str) -> Cell:
-    """One who asks every site what isolates its rows; no method is run."""
+    """Attack every site with queries that isolate its rows; no method is run."""
     return Cell(
         problem.name,
-        f"(active, {QUESTIONS} questions)",
+        f"(active, {QUESTIONS} queries)",
         protection,
-        (probed(problem.sites(), protection, EPSILON, QUESTIONS),),
+        (actively_reconstructed(problem.sites(), protection, EPSILON, QUESTIONS),),
     )
 
 
 # ---------------------------------------------------------------- page
 
 
-def table(of: list[Cell]) -> list[list[str]]:
-    """Methods by protections, of one set."""
-    by = {(c.method, c.protection): c for c in of}
+def table(cells: list[Cell]) -> list[list[str]]:
+    """Return methods by protections, of one set."""
+    by = {(c.method, c.protection): c for c in cells}
     lines = [["method", *ORDER]]
-    for method in dict.fromkeys(c.method for c in of):
-        shown = method.replace(PUBLISHED, ", as published")
-        lines.append([shown, *(by[method, p].said if (method, p) in by else "-" for p in ORDER)])
+    for method in dict.fromkeys(c.method for c in cells):
+        name = method.replace(PUBLISHED, ", as published")
+        lines.append([name, *(by[method, p].text if (method, p) in by else "-" for p in ORDER)])
     return lines
 
 
-def summary(cells: list[Cell], rows: dict[str, int]) -> list[list[str]]:
-    """The share of rows over all sets and seeds, and the worst of them."""
+def shares(cells: list[Cell], rows: dict[str, int]) -> list[list[str]]:
+    """Return the share of rows over all sets and seeds, and the worst of them."""
     lines = [["method", *ORDER]]
     for method in dict.fromkeys(c.method for c in cells):
         line = [method.replace(PUBLISHED, ", as published")]
         for protection in ORDER:
             here = [c for c in cells if (c.method, c.protection) == (method, protection) and c.reconstructed]
-            shares = [100 * r / rows[c.set] for c in here for r in c.reconstructed]
+            percent = [100 * r / rows[c.set] for c in here for r in c.reconstructed]
             star = "*" if any(c.examined < c.messages for c in here) else ""
-            line.append(f"{np.mean(shares):.1f} %, worst {max(shares):.1f} %{star}" if shares else "-")
+            line.append(f"{np.mean(percent):.1f}%, worst {max(percent):.1f}%{star}" if percent else "-")
         lines.append(line)
     return lines
 
 
 def page(cells: list[Cell], sets: list[Problem]) -> str:
+    """Return docs/leakage.md."""
     rows = {p.name: len(p.X) for p in sets}
     about = [["set", "rows", "columns", "sites", "rows of the smallest site", "k", "divided by"]]
     for p in sets:
         sizes = [len(x) for x in p.sites().values()]
-        by = {"penguins": "island", "heart disease": "hospital"}.get(p.name, "label, Dirichlet .3")
+        by = {"penguins": "island", "heart disease": "hospital"}.get(p.name, "label, Dirichlet 0.3")
         figures = [f"{n}" for n in (len(p.X), p.X.shape[1], len(sizes), min(sizes), p.k)]
         about.append([p.name, *figures, by])
     reasons: dict[str, dict[str, None]] = {}
     for c in cells:
-        if c.why:
-            reasons.setdefault(c.why, {})[f"{c.method.removesuffix(PUBLISHED)} on {c.set}"] = None
-    no_noise = "has no form with noise"
-    other = [f"{', '.join(which)}: {why}" for why, which in reasons.items() if why != no_noise]
-    raw = ", ".join(f"{sum(min(len(x), p.k) for x in p.sites().values())} on {p.name}" for p in sets)
+        if c.not_run:
+            reasons.setdefault(c.not_run, {})[f"{c.method.removesuffix(PUBLISHED)} on {c.set}"] = None
+    other = [f"- {', '.join(which)}: {reason}" for reason, which in reasons.items() if reason != NO_DP]
+    sent_rows = ", ".join(f"{sum(min(len(x), p.k) for x in p.sites().values())} on {p.name}" for p in sets)
     parts = [
-        f"""# Rows rebuilt by an attack: every method under every protection
+        f"""# Reconstruction attack: every method under every protection
 
-Written by `python -m benchmarks.leakage`, a part of `make results`, from runs; no number on this page is
-typed. [leakage.csv](leakage.csv) has every run. To cite it: [CITATION.cff](../CITATION.cff), with the
+`python -m benchmarks.leakage`, a part of `make results`, writes this page from runs; no number on it is
+typed. [leakage.csv](leakage.csv) has every run. To cite it, use [CITATION.cff](../CITATION.cff) with the
 version.
 
-How much do the messages of federated k-means give away? Holzer, Jacob and Kavane leave it to future work
+How much do the messages of federated k-means reveal? Holzer, Jacob and Kavane leave it to future work
 "to investigate whether one could recover at least parts of the local data by collecting the centroids and
-weights over time" (section 2.5). This page counts rows that can be.
+weights over time" (section 2.5). This page counts the rows that an attack reconstructs.
 
-**The attack** is that of `unpooled audit`: it sees what the coordinator sees, every message that left a site
-in one run and the centres that were asked about, and nothing else. Cells of one row are rows; two sets of
-cells that differ by one row give it as a difference of sums, which the sums of squares verify; a row that is
-found is subtracted everywhere, until nothing follows any more. Besides, a row counts if an unprotected site
-sent it as a centre of its own, of a number of rows that it does not say. Noisy sums are read as if they had
-no noise. A row is rebuilt if all its columns are right to 1e-4 standard deviations.
+## The attack
 
-**The protections**: *none*, sites answer from rows; *trusted*, from rows, but hide clusters of fewer than 5;
-*copy*, from a table of groups of at least 5 persons, the default between machines; *noise*, differential
-privacy with epsilon {EPSILON:g} and delta 1e-6. Every method has its usual settings; on
-{" and ".join(PRESETS)} also those with which its authors ran it.
+The attack is that of `unpooled site log --attack`. It reads what the coordinator receives in one run, every
+message of every site, and the centres of the queries, and nothing else:
 
-**The numbers** are means over {SEEDS} seeds, and the worst of them where they differ. A star: the attack does
-not read every message (the CSV says which part), so that more may follow than is counted. No star is no
-promise either: another attack may find more. Only copy and noise promise anything ([privacy](privacy.md)).
+- A cluster of one row at a site is that row.
+- If two sets of clusters differ by one row, the difference of their sums is that row, and the sums of
+  squares verify it.
+- A row that is found is subtracted from all other sums, until no more rows follow.
+- A row also counts if an unprotected site sent it as a centre of its own.
 
-{aligned(about, 1)}
+Noisy sums are read as if they had no noise. A row counts as reconstructed if all its columns are right to
+1e-4 standard deviations.
+
+## The protections
+
+| protection | sites answer from |
+|---|---|
+| none | their rows |
+| raw | their rows, and suppress clusters of fewer than 5 |
+| summary | a summary table (microaggregation): every row is the average of at least 5 people |
+| dp | their rows, with differential privacy: epsilon {EPSILON:g}, delta 1e-6 |
+
+Between machines *summary* is the default. Every method has its default settings; on
+{" and ".join(PRESETS)} also those of its authors ("as published").
+
+## The numbers
+
+The numbers are means over {SEEDS} seeds, with the worst of them if they differ. A star means that the attack
+does not read every message (the CSV has the share that it reads), so that more rows may follow than are
+counted. Another attack may find more rows even without a star. Only summary and dp give a guarantee: see
+[privacy](privacy.md).
+
+{aligned_table(about, 1)}
 ## All sets together
 
 The share of all rows.
 
-{aligned(summary(cells, rows), 1)}"""
+{aligned_table(shares(cells, rows), 1)}"""
     ]
     for p in sets:
-        here = aligned(table([c for c in cells if c.set == p.name]), 1)
+        here = aligned_table(table([c for c in cells if c.set == p.name]), 1)
         parts.append(f"## {p.name}: of {len(p.X)} rows\n\n{here}")
     parts.append(
-        "Not run (-): with noise all methods but lloyd and fuzzy, which alone have a form with it"
-        + "".join(f"; {said}" for said in other)
-        + ".\n\nThe active attacker follows no protocol: it asks every site questions of two centres whose "
-        "border moves between single rows. One run, whatever the method.\n\n"
-        "FKM as published stands here without its authors' first message, which is raw rows, min(n, k) of "
-        f"every site: {raw}. This package sends means of at least p rows instead.\n"
+        "A dash means that the method was not run:\n\n"
+        "- under dp all methods except lloyd and fuzzy: only these have a differentially private variant\n"
+        + "\n".join(other)
+        + "\n\nThe active attacker follows no method. It sends every site queries with two centres, and "
+        "moves the border between them across single rows. It has one run.\n\n"
+        "FKM as published is listed without its authors' first message, which is raw rows, min(n, k) of "
+        f"every site: {sent_rows}. This package sends means of at least p rows instead.\n"
     )
     return "\n".join(parts)
 
 
 def as_csv(cells: list[Cell], rows: dict[str, int]) -> str:
+    """Return docs/leakage.csv: one line for every seed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     heads = ["set", "rows", "method", "protection", "seed", "reconstructed"]
@@ -187,14 +207,15 @@ def as_csv(cells: list[Cell], rows: dict[str, int]) -> str:
     for c in cells:
         head = [c.set, rows[c.set], c.method, c.protection]
         tail = [c.messages, c.examined]
-        if c.why:
-            writer.writerow([*head, "", "", "", "", c.why])
+        if c.not_run:
+            writer.writerow([*head, "", "", "", "", c.not_run])
         for seed, reconstructed in enumerate(c.reconstructed):
             writer.writerow([*head, seed, reconstructed, *tail, ""])
     return out.getvalue()
 
 
 def main() -> None:
+    """Do the runs that are missing, and write the page and the CSV."""
     parser = argparse.ArgumentParser(description="Write docs/leakage.md from runs")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "leakage")
     parser.add_argument("--sets", default="", help="only these sets, with commas between; no page")

@@ -1,4 +1,4 @@
-"""All methods side by side: the data, what is measured of a run, and what is written."""
+"""All methods side by side: the data, the measurements of a run, and the output."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from unpooled.app import compare
 from unpooled.app.compare import Problem
 from unpooled.app.compare.comparison_table import notes, reconstructed
 from unpooled.app.compare.inertia_bound import lower_bound, principal_bound
-from unpooled.app.compare.measure import MethodRun, one
+from unpooled.app.compare.measure import MethodRun, run_method
 from unpooled.data.readers import Reading
 from unpooled.errors import InputError
 from unpooled.optimality.exact import exact_kmeans
@@ -39,21 +39,21 @@ def test_every_method_under_every_protection(problem, measured):
     assert measured.pooled == pytest.approx(pooled, rel=1e-6)
     assert done["lloyd", "none"].inertia == pytest.approx(pooled, rel=1e-6)
     assert done["k-fed", "none"].exchanges < done["lloyd", "none"].exchanges
-    assert done["ewf", "dp"].why == "has no form with noise"
-    assert measured.bound <= measured.best <= min(r.inertia for r in measured.runs if not r.why)
+    assert done["ewf", "dp"].not_run == "has no differentially private variant"
+    assert measured.bound <= measured.best <= min(r.inertia for r in measured.runs if not r.not_run)
 
 
-def test_rows_are_rebuilt_without_protection_and_not_from_copies(problem, measured):
+def test_rows_are_reconstructed_without_protection_and_not_from_summary_tables(problem, measured):
     hits = {(r.method, r.protection): r.reconstructed for r in measured.runs}
     assert hits["lloyd", "none"] > len(problem.X) / 2
     assert all(hits[method, "summary"] == 0 for method in ("lloyd", "k-fed", "ewf"))
-    assert measured.probed["none"] > 0
-    assert measured.probed["summary"] == measured.probed["dp"] == 0
+    assert measured.actively_reconstructed["none"] > 0
+    assert measured.actively_reconstructed["summary"] == measured.actively_reconstructed["dp"] == 0
 
 
 def test_the_attack_reads_one_step_of_dwf_and_sums_with_noise(problem, measured):
     """A move of n rows is their sum; noise is read as if there were none, and no row follows."""
-    dwf, _ = one(problem, "dwf", "none", 0)
+    dwf, _ = run_method(problem, "dwf", "none", 0)
     assert dwf.examined == dwf.messages
     assert dwf.reconstructed > len(problem.X) / 2
     noisy = next(r for r in measured.runs if (r.method, r.protection) == ("lloyd", "dp"))
@@ -65,16 +65,16 @@ def test_a_row_that_is_sent_as_a_centre_counts():
     X = np.random.default_rng(0).standard_normal((40, 2))
     X[0] = [50.0, 50.0]
     far = Problem("far", X, 2, site=np.repeat(["east", "west"], 20))
-    (ewf, _), (fkm, _) = (one(far, f"{name}:published", "none", 0) for name in ("ewf", "fkm"))
+    (ewf, _), (fkm, _) = (run_method(far, f"{name}:published", "none", 0) for name in ("ewf", "fkm"))
     assert ewf.reconstructed >= 1
     assert ewf.examined < ewf.messages
-    assert fkm.reconstructed == 0  # it shows no mean of fewer than two rows
-    assert one(far, "ewf:published", "summary", 0)[0].reconstructed == 0
-    with pytest.raises(InputError, match="lloyd has no settings as published"):
-        one(far, "lloyd:published", "none", 0)
+    assert fkm.reconstructed == 0  # it discloses no mean of fewer than two rows
+    assert run_method(far, "ewf:published", "summary", 0)[0].reconstructed == 0
+    with pytest.raises(InputError, match=r"lloyd has no published settings\. Use lloyd without :published\."):
+        run_method(far, "lloyd:published", "none", 0)
 
 
-def test_no_run_from_copies_is_below_the_ceiling(measured):
+def test_no_run_from_summary_tables_is_below_the_ceiling(measured):
     reached = [r.inertia for r in measured.runs if r.protection == "summary"]
     assert measured.best <= measured.ceiling["summary"] <= min(reached)
     assert measured.ceiling["none"] == measured.ceiling["raw"] == measured.best
@@ -82,30 +82,30 @@ def test_no_run_from_copies_is_below_the_ceiling(measured):
 
 
 def test_the_same_seed_gives_the_same_run(problem, measured):
-    (again, _), first = one(problem, "lloyd", "raw", 0), measured.runs[6]
+    (again, _), first = run_method(problem, "lloyd", "raw", 0), measured.runs[6]
     assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
 
 
-def test_what_the_attack_cannot_read_is_said(measured):
-    whole = MethodRun("a", "none", 0, reconstructed=7, messages=10, examined=10)
+def test_the_share_of_messages_that_the_attack_reads_is_reported(measured):
+    every = MethodRun("a", "none", 0, reconstructed=7, messages=10, examined=10)
     part = MethodRun("a", "none", 0, reconstructed=7, messages=10, examined=4)
-    assert reconstructed(measured, [whole]) == "7 of 90"
-    assert reconstructed(measured, [part]) == "7 of 90, reads 40 %"
+    assert reconstructed(measured, [every]) == "7 of 90"
+    assert reconstructed(measured, [part]) == "7 of 90, reads 40%"
     assert reconstructed(measured, [replace(part, examined=0)]) == "not examined"
 
 
-def test_what_is_written(measured):
+def test_table_notes_json_and_figure(measured):
     head, *lines = compare.table(measured)
     assert {len(line) for line in lines} == {len(head)}
     assert [line[1] for line in lines] == ["none"] * 3 + ["summary"] * 3 + ["raw"] * 3 + ["dp"]
     first = [float(line[2]) for line in lines[:3]]
     assert first == sorted(first)
     assert "an active attacker" in " ".join(notes(measured))
-    assert "Not run: k-fed, ewf: has no form with noise (noise)." in notes(measured)
-    (said,) = json.loads(json.dumps(compare.to_json([measured]), allow_nan=False))
-    assert said["problem"] == "blobs"
-    assert len(said["runs"]) == 12
-    assert said["ceiling"]["dp"] is None
+    assert "Not run: k-fed, ewf: has no differentially private variant (dp)." in notes(measured)
+    (content,) = json.loads(json.dumps(compare.to_json([measured]), allow_nan=False))
+    assert content["problem"] == "blobs"
+    assert len(content["runs"]) == 12
+    assert content["ceiling"]["dp"] is None
     svg = compare.figure(measured)
     assert svg.startswith("<svg")
     assert svg.count("<circle") == 10 + 4  # four in the legend
@@ -165,19 +165,19 @@ def test_own_files_with_labels(tmp_path):
     for name, species in (("north", "abba"), ("south", "ba")):
         rows = [f"{i},{10 * (s == 'b') + i},{s}" for i, s in enumerate(species)]
         (tmp_path / f"{name}.csv").write_text("x,y,kind\n" + "\n".join(rows) + "\n")
-    got = compare.from_files(
+    problem = compare.from_files(
         [tmp_path / "north.csv", tmp_path / "south.csv"], 2, reading=Reading(), label="kind"
     )
-    assert got.X.shape == (6, 2)  # the label is not clustered
-    assert got.y.tolist() == [0, 1, 1, 0, 1, 0]
-    assert {name: len(rows) for name, rows in got.sites().items()} == {"north": 4, "south": 2}
-    np.testing.assert_allclose([got.X.mean(axis=0), got.X.std(axis=0)], [[0, 0], [1, 1]], atol=1e-12)
-    again = compare.split_of(got, "iid", sites=3)
+    assert problem.X.shape == (6, 2)  # the label is not clustered
+    assert problem.y.tolist() == [0, 1, 1, 0, 1, 0]
+    assert {name: len(rows) for name, rows in problem.sites().items()} == {"north": 4, "south": 2}
+    np.testing.assert_allclose([problem.X.mean(axis=0), problem.X.std(axis=0)], [[0, 0], [1, 1]], atol=1e-12)
+    again = compare.split_of(problem, "iid", sites=3)
     assert [len(rows) for rows in again.sites().values()] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("name", [name for name in compare.SUITES if name != "debian"])
-def test_suites_are_the_same_every_time(name):
+def test_a_suite_is_the_same_every_time(name):
     first, second = compare.suite(name), compare.suite(name)
     assert [p.name for p in first] == [p.name for p in second]
     for a, b in zip(first, second, strict=True):
@@ -186,17 +186,17 @@ def test_suites_are_the_same_every_time(name):
         assert a.k <= len(np.unique(a.y)) or name == "images"
 
 
-def test_further_sets_by_a_path(tmp_path):
+def test_a_data_folder_adds_sets(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (50, 784)).astype(np.uint8)
     np.savez(tmp_path / "mnist.npz", X=pixels, y=np.arange(50) % 10)
     assert [p.name for p in compare.suite("images", data=tmp_path)] == ["digits", "mnist"]
     (tmp_path / "none").mkdir()
-    for name, where, said in (
-        ("tabular", tmp_path, "the suite tabular takes no further sets"),
-        ("images", tmp_path / "none", r"no file is named like \*mnist\*.npz"),
-        ("images", tmp_path / "nowhere", "there is no such folder"),
+    for name, where, message in (
+        ("tabular", tmp_path, r"The suite tabular reads no data folder\. Only these suites do: images \("),
+        ("images", tmp_path / "none", r"no file is named \*mnist\*\.npz\. The suite images reads"),
+        ("images", tmp_path / "nowhere", r"there is no such folder\. Check the path\."),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             compare.suite(name, data=where)
 
 
@@ -211,12 +211,18 @@ def test_heart_disease_is_at_its_hospitals():
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda p: compare.split_of(p, "halves"), "splits are iid, .* got 'halves'"),
-        (lambda p: compare.split_of(p, "dirichlet:much"), "'much' is no number; say e.g. dirichlet:.3"),
-        (lambda p: compare.split_of(replace(p, y=None), "shards"), "goes by labels, and none are known"),
-        (lambda p: compare.suite("sounds"), "suites are shapes, .* or a folder of tables, got 'sounds'"),
-        (lambda p: replace(p, site=None).sites(), "its rows are not divided over sites"),
-        (lambda p: replace(p, k=91), "k must be from 1 to 90, its rows, got 91"),
+        (lambda p: compare.split_of(p, "halves"), r"There is no split 'halves'\. Use one of iid, "),
+        (
+            lambda p: compare.split_of(p, "dirichlet:much"),
+            r"'much' is not a number\. Write, for example, dirichlet:0\.3\.",
+        ),
+        (lambda p: compare.split_of(replace(p, y=None), "shards"), "needs labels, and there are none"),
+        (
+            lambda p: compare.suite("sounds"),
+            r"There is no suite 'sounds'\. Use shapes, .* or a folder of tables\.",
+        ),
+        (lambda p: replace(p, site=None).sites(), "the rows are not divided over sites"),
+        (lambda p: replace(p, k=91), r"k must be from 1 to 90, the number of its rows\. It is 91\."),
     ],
 )
 def test_bad_input(problem, act, message):

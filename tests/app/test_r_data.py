@@ -54,7 +54,7 @@ def frame(rows, **columns):
     return ints(0x300 | 19, len(columns)) + b"".join(columns.values()) + attributes
 
 
-def whole(value, version=3):
+def serialised(value, version=3):
     encoding = ints(5) + b"UTF-8" if version == 3 else b""
     return b"X\n" + ints(version, 0x40202, 0x30500) + encoding + value
 
@@ -68,19 +68,19 @@ FRAME = frame(
 )
 
 
-def check(got):
-    assert list(got) == ["size", "count", "kind", "note"]
-    np.testing.assert_array_equal(got["size"], [1.5, -2.0, np.nan])
-    np.testing.assert_array_equal(got["count"], [7, np.nan, 9])
-    assert got["kind"] == ["bée", "ant", None]
-    assert got["note"] == ["a", None, "c"]
+def check(columns):
+    assert list(columns) == ["size", "count", "kind", "note"]
+    np.testing.assert_array_equal(columns["size"], [1.5, -2.0, np.nan])
+    np.testing.assert_array_equal(columns["count"], [7, np.nan, 9])
+    assert columns["kind"] == ["bée", "ant", None]
+    assert columns["note"] == ["a", None, "c"]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, bytes])
 @pytest.mark.parametrize("version", [2, 3])
 def test_one_file_for_a_set(tmp_path, pack, version):
     (tmp_path / "ants" / "data").mkdir(parents=True)
-    saved = f"RDX{version}\n".encode() + whole(pairs(ants=FRAME), version)
+    saved = f"RDX{version}\n".encode() + serialised(pairs(ants=FRAME), version)
     (tmp_path / "ants" / "data" / "ants.rda").write_bytes(pack(saved))
     check(read_frame("ants", "ants", (tmp_path,)))
     assert read_frame("bees", "bees", (tmp_path,)) is None
@@ -101,33 +101,36 @@ RAW = [{"id": lzma.FILTER_LZMA2, "preset": 6}]
 def test_one_file_for_all_sets(tmp_path, kind, pack):
     folder = tmp_path / "ants" / "data"
     folder.mkdir(parents=True)
-    saved = whole(FRAME)
+    saved = serialised(FRAME)
     chunk = ints(len(saved)) + pack(saved)
     index = named(
         variables=named(ants=ints(13, 2, 4, len(chunk))), references=named(), compressed=ints(13, 1, kind)
     )
-    (folder / "Rdata.rdx").write_bytes(gzip.compress(whole(index)))
+    (folder / "Rdata.rdx").write_bytes(gzip.compress(serialised(index)))
     (folder / "Rdata.rdb").write_bytes(b"\0\0\0\0" + chunk)
     check(read_frame("ants", "ants", (tmp_path,)))
-    with pytest.raises(InputError, match=r"Rdata.rdb: bees cannot be read: there is no such set, but ants"):
+    with pytest.raises(InputError, match=r"Rdata.rdb: bees cannot be read: the file has only ants\."):
         read_frame("ants", "bees", (tmp_path,))
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
-        (b"RDX3\n" + whole(pairs(ants=FRAME))[:200], "cut off"),
-        (b"RDX3\n" + whole(pairs(ants=ints(3))), "a value of R's type 3, which no data frame has"),
-        (b"RDX3\n" + whole(pairs(ants=NOTHING)), "not a data frame"),
-        (b"a,b\n1,2\n", "not a file of R's data"),
+        (b"RDX3\n" + serialised(pairs(ants=FRAME))[:200], "cut off"),
+        (
+            b"RDX3\n" + serialised(pairs(ants=ints(3))),
+            "a value has R's type 3, which data frames do not have",
+        ),
+        (b"RDX3\n" + serialised(pairs(ants=NOTHING)), "not a data frame"),
+        (b"a,b\n1,2\n", "not an R data file"),
         (b"RDX3\nA\n3\n", "not in network byte order"),
-        (gzip.compress(b"RDX3\n" + whole(FRAME))[:-30], "ended before"),
+        (gzip.compress(b"RDX3\n" + serialised(FRAME))[:-30], "ended before"),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path, content, said):
+def test_the_reason_why_a_file_cannot_be_read(tmp_path, content, reason):
     (tmp_path / "ants" / "data").mkdir(parents=True)
     (tmp_path / "ants" / "data" / "ants.rda").write_bytes(content)
-    with pytest.raises(InputError, match=rf"ants.rda: ants cannot be read: .*{said}"):
+    with pytest.raises(InputError, match=rf"ants.rda: ants cannot be read: .*{reason}"):
         read_frame("ants", "ants", (tmp_path,))
 
 
@@ -136,7 +139,9 @@ def test_the_suite_has_the_sets_of_unpacked_packages(tmp_path):
     library.mkdir(parents=True)
     columns = {"sp": factor((1, 1, 2, 2), "B", "O"), "sex": factor((1, 2, 1, 2), "F", "M")}
     columns |= {"index": reals(1, 2, 3, 4), "FL": reals(8, 9, 10, 11), "RW": reals(3, 1, 1, 3)}
-    (library / "crabs.rda").write_bytes(gzip.compress(b"RDX3\n" + whole(pairs(crabs=frame(4, **columns)))))
+    (library / "crabs.rda").write_bytes(
+        gzip.compress(b"RDX3\n" + serialised(pairs(crabs=frame(4, **columns))))
+    )
     (crabs,) = compare.suite("debian", data=tmp_path)
     assert (crabs.name, crabs.k, crabs.y.tolist()) == ("crabs", 4, [0, 1, 2, 3])
     assert crabs.X.shape == (4, 2)  # neither labels nor the index are clustered
@@ -151,7 +156,7 @@ def test_the_suite_has_the_sets_of_unpacked_packages(tmp_path):
 
 @pytest.mark.skipif(not any((f / "datasets").is_dir() for f in LIBRARIES), reason="R is not installed")
 def test_iris_of_r_is_that_of_scikit_learn():
-    got = read_frame("datasets", "iris")
+    iris = read_frame("datasets", "iris")
     names = ("Sepal.Length", "Sepal.Width", "Petal.Length", "Petal.Width")
-    np.testing.assert_array_equal(np.column_stack([got[name] for name in names]), load_iris().data)
+    np.testing.assert_array_equal(np.column_stack([iris[name] for name in names]), load_iris().data)
     assert {s.package for s in SETS} >= {"MASS"}

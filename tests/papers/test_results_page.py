@@ -1,4 +1,4 @@
-"""docs/results.md and docs/leakage.md are what their generators write: nothing in them is typed."""
+"""docs/results.md and docs/leakage.md equal the output of their generators: nothing in them is typed."""
 
 import csv
 import re
@@ -38,7 +38,7 @@ def test_no_number_of_the_page_is_missing():
         assert all(len(line) == len(head) for head, *lines in part.tables.values() for line in lines)
 
 
-def test_both_weights_of_garsts_k_fed_stand_in_the_page():
+def test_the_page_has_both_weights_of_garsts_k_fed():
     """All six published numbers match by the authors' weights; by each set's own the first is far off."""
     of = {name: sections(PAGE)[name].tables for name in ("garst-fig1", "garst-fig3")}
     head, *lines = next(iter(of["garst-fig1"].values()))
@@ -54,9 +54,10 @@ def test_both_weights_of_garsts_k_fed_stand_in_the_page():
     assert own["0.1", "1"] < 0.67 < 0.690
 
 
-def test_holms_method_on_printed_chances():
+def test_holms_method_on_printed_p_values():
     judged = [(0.0001, "differs, open"), (0.012, "differs, note 1"), (0.04, "differs, open")]
-    assert still_differing([*judged, (1.0, "matches"), (0.9, "says nothing")]) == 2  # .05/4, .05/3, .05/2
+    more = [(1.0, "matches"), (0.9, "inconclusive")]
+    assert still_differing([*judged, *more]) == 2  # 0.05 / 4, 0.05 / 3, 0.05 / 2
     assert still_differing([*judged, *[(1.0, "matches")] * 9]) == 1
     assert still_differing(judged) == 3
 
@@ -82,12 +83,12 @@ def test_some_rows_anew_and_the_others_kept(tmp_path):
     text = merged(some, Section("\n".join(lines) + "\n")).text
     assert "9.9999" not in text
     assert "8.8888" in text
-    with pytest.raises(InputError, match="the page has no row central, -, distance: run this method too"):
+    with pytest.raises(InputError, match=r"the page has no row central, -, distance\. Run this method too\."):
         merged(some, Section(whole.text.replace("| central  ", "| pooled   ")))
 
 
-def test_starts_on_a_draw_could_change_rows_of_femnist_alone():
-    """Very many rows are drawn from for a start; of the sets of the papers only FEMNIST has as many."""
+def test_a_start_on_a_sample_could_change_rows_of_femnist_only():
+    """Of very many rows a start uses a sample; of the papers' sets only FEMNIST has as many."""
     sets = {  # rows, columns, k
         "garst": (800, 2, 16),
         "garst, FEMNIST of ten": (1700, 784, 60),
@@ -105,7 +106,7 @@ def test_starts_on_a_draw_could_change_rows_of_femnist_alone():
     assert drawn == {"holzer, FEMNIST"}
 
 
-# ---------------------------------------------------------------- rows rebuilt
+# ---------------------------------------------------------------- rows reconstructed
 
 
 def stored():
@@ -113,7 +114,7 @@ def stored():
         found: dict[tuple[str, str, str], leakage.Cell] = {}
         for line in csv.DictReader(file):
             key = line["set"], line["method"], line["protection"]
-            cell = found.get(key, leakage.Cell(*key, why=line["not_run"]))
+            cell = found.get(key, leakage.Cell(*key, not_run=line["not_run"]))
             if line["reconstructed"]:
                 messages, read = (int(line[f"{name}_of_all_seeds"]) for name in ("messages", "read"))
                 numbers = {"messages": messages, "examined": read}
@@ -124,10 +125,10 @@ def stored():
         return list(found.values())
 
 
-def test_the_page_of_rebuilt_rows_is_its_table():
+def test_the_page_of_reconstructed_rows_equals_its_table():
     cells = stored()
     assert leakage.page(cells, leakage.problems()) == (DOCS / "leakage.md").read_text(encoding="utf-8")
-    assert {len(c.reconstructed) for c in cells if not c.why and "(" not in c.method} == {leakage.SEEDS}
+    assert {len(c.reconstructed) for c in cells if not c.not_run and "(" not in c.method} == {leakage.SEEDS}
     assert all(
         max(c.reconstructed) == 0 for c in cells if c.protection in ("summary", "dp") and c.reconstructed
     )
@@ -135,7 +136,7 @@ def test_the_page_of_rebuilt_rows_is_its_table():
     assert len(cells) == sum(4 * (len(leakage.methods_of(name)) + 1) for name in leakage.SETS)
 
 
-def test_runs_give_the_rows_that_the_table_has():
+def test_runs_give_the_rows_of_the_table():
     (penguins,) = leakage.problems(["penguins"])
     known = {(c.method, c.protection): c for c in stored() if c.set == "penguins"}
     for method, protection in (("lloyd", "none"), ("k-fed", "raw"), ("fuzzy:published", "summary")):
