@@ -33,7 +33,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 RULES = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 [dp]

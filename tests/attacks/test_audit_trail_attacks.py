@@ -29,9 +29,9 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-NOISE = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
-COPY = "version = 2\n[protect]\nauto_approve = true\n"
+NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
+COPY = "format = 1\n[protect]\nauto_approve = true\n"
 X = np.random.default_rng(0).normal(size=(90, 2))
 CHEAP = AskNoisyMoments(0.01, np.full(2, 5.0), 4)
 
@@ -133,10 +133,10 @@ def test_a_ledger_that_was_edited_is_found_and_nothing_is_answered(tmp_path, edi
     db.commit()
     db.close()
     with pytest.raises(
-        LedgerError, match=r"the ledger was changed by another program.*; nothing is answered"
+        LedgerError, match=r"another program changed the ledger.*\. Nothing is answered"
     ):
         open_site("a", X, parse(NOISE), tmp_path)
-    assert any("the ledger was changed by another program" in str(fault) for fault in read(tmp_path).faults)
+    assert any("another program changed the ledger" in str(fault) for fault in read(tmp_path).faults)
 
 
 def test_a_ledger_is_checked_in_one_pass_over_its_tables(tmp_path):
@@ -156,7 +156,7 @@ def test_a_ledger_is_checked_in_one_pass_over_its_tables(tmp_path):
 # ---------------------------------------------------------------- whom a charge is for
 
 DECLARED = (
-    'version = 2\n[protect]\nmode = "dp"\nperson = "who"\n[dp]\nepsilon_total = 1\n{unit}'
+    'format = 1\n[protect]\nmode = "dp"\nperson = "who"\n[dp]\nepsilon_total = 1\n{unit}'
     '[domain]\ncolumns = ["x", "y"]\nlower = [-5, -5]\nupper = [5, 5]\nrows = 500\n'
 )
 TABLE = Table.from_columns({"who": [f"p{i // 3}" for i in range(90)], "x": X[:, 0], "y": X[:, 1]})

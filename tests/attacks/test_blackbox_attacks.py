@@ -25,7 +25,7 @@ from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("version = 2\n[protect]\nauto_approve = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true")
 CELLS = AskClusterSums(np.array([[[0.0, 0.0], [5.0, 5.0]]]))
 
 
@@ -233,7 +233,7 @@ def test_a_level_is_named_from_g_persons_on_and_nowhere_before(holders, tmp_path
     category = ["Wilson"] * holders + ["usual"] * (40 - holders) + ["Wilson"] * 30
     x = np.random.default_rng(0).normal(size=70)
     table = Table.from_columns({"who": who, "x": x, "y": x, "kind": category})
-    rules = parse("version = 2\n[protect]\nauto_approve = true\nperson = 'who'")
+    rules = parse("format = 1\n[protect]\nauto_approve = true\nperson = 'who'")
     site = open_site("a", table, rules, tmp_path)
     hook = Preparation((PLAIN.columns[0], Category("kind", ("Wilson",), False, 0, 1e-6)), drop=False)
     shown = asking(site)(AskSchema())

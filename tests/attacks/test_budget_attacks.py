@@ -39,7 +39,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 NOISE = histories.RULES
-SUMS = 'version = 2\n[protect]\nmode = "summary"\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
+SUMS = 'format = 1\n[protect]\nmode = "summary"\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
 X, _ = blobs(0, n=280, d=2, k=3)
 
 
@@ -217,8 +217,8 @@ def test_a_folder_that_answered_with_noise_answers_in_no_other_way(tmp_path):
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
     site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),)))
     site.close()
-    for rules in ("version = 2\n[protect]\nauto_approve = true", 'version = 2\n[protect]\nmode = "raw"'):
-        with pytest.raises(LedgerError, match="answered with noise before; another protection would void"):
+    for rules in ("format = 1\n[protect]\nauto_approve = true", 'format = 1\n[protect]\nmode = "raw"'):
+        with pytest.raises(LedgerError, match="answered with differential privacy before"):
             open_site("a", X, parse(rules), tmp_path)
     open_site("a", X, parse(NOISE), tmp_path).close()
 
@@ -228,7 +228,7 @@ def test_a_shape_of_a_column_is_refused_by_a_site_that_declares_or_copies_it(tmp
     table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
     declared = NOISE + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
     transform = Preparation((Shaped("x", 0.0, 0.0, 1.0, "log", ()),), drop=False)
-    for rules in (declared, "version = 2\n[protect]\nauto_approve = true"):
+    for rules in (declared, "format = 1\n[protect]\nauto_approve = true"):
         site = open_site("a", table, parse(rules))
         for question in (AskMoments(), AskNoisyMoments(0.01, np.full(1, 30.0))):
             request = Request(RequestId("r", 0, 0, 0), (Part("total", question, transform, 0),))
@@ -514,7 +514,7 @@ def signed_post(authority, log_head: str, run="r", number=0, site="a"):
     return Request(RequestId(run, 0, number, 0), (part,), seal)
 
 
-RAW = parse('version = 2\n[protect]\nmode = "raw"\n')
+RAW = parse('format = 1\n[protect]\nmode = "raw"\n')
 
 
 def test_a_site_restored_from_an_old_backup_answers_nothing_until_its_newest_log_is_back(tmp_path):
@@ -579,7 +579,7 @@ def test_a_site_whose_log_was_changed_does_not_answer(tmp_path):
         lines[0] + whole,
     ):
         log.write_bytes(wrong)
-        with pytest.raises(LedgerError, match=r"is not what was written there: nothing is answered"):
+        with pytest.raises(LedgerError, match=r"another program changed line"):
             open_site("a", X, RAW, folder=tmp_path)
     log.write_bytes(b"".join(lines[:3]))  # cut: the ledger has seen more
     with pytest.raises(LedgerError, match="the log is lost, or older than the ledger"):

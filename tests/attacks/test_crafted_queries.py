@@ -25,7 +25,7 @@ BLIND = {  # attacks that find nothing even without a rule, and why they are kep
 def opened(mode: str, table: Table) -> Site:
     if mode == "none":
         return Site("target", table)
-    return open_site("target", table, parse(f"version = 2\n{PROTECTED[mode]}"))
+    return open_site("target", table, parse(f"format = 1\n{PROTECTED[mode]}"))
 
 
 def attacked(name: str, mode: str, seed: int = 0) -> int:
@@ -66,13 +66,13 @@ def test_six_visits_of_one_patient_are_one_person():
 
     shown = asking(opened("raw", table))(cell, PLAIN)
     assert shown.mass[0, 1] == 6  # a minimum of rows shows the patient
-    copied = open_site("target", table, parse("version = 2\n[protect]\nperson = 'who'"))
+    copied = open_site("target", table, parse("format = 1\n[protect]\nperson = 'who'"))
     assert asking(copied)(cell, PLAIN).mass[0, 1] == 0
 
 
 def test_a_row_that_is_added_changes_nothing_until_a_new_copy(tmp_path):
     table = rows_of(1)
-    rules = parse(f"version = 2\n{PROTECTED['summary']}")
+    rules = parse(f"format = 1\n{PROTECTED['summary']}")
     cell = AskClusterSums(np.array([[[0.0, 0.0], [9.0, 9.0]]]))
     from attacks.crafted_queries import PLAIN
 

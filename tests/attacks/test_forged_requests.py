@@ -37,9 +37,9 @@ from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-NOISE = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 COLUMNS = NOISE + 'columns = ["x", "ill"]\nlower = [-9, 0]\nupper = [9, 1]\n'
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
 CHEAP = AskNoisyMoments(0.01, np.full(2, 5.0), 4)
 
@@ -319,7 +319,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_site_that_lies_about_the_roster_is_left_out_by_name_and_the_run_goes_on(tmp_path, lie):
     """The first word of a site, beside its key: what it remembers of the run."""
-    authority, rules = Identity.new(), parse("version = 2\n[protect]\nauto_approve = true\n")
+    authority, rules = Identity.new(), parse("format = 1\n[protect]\nauto_approve = true\n")
     sites = [
         open_site(f"s{i}", X[i::4], rules, tmp_path / f"s{i}", authority=authority.public) for i in range(4)
     ]
@@ -342,7 +342,7 @@ def test_a_site_that_lies_about_the_roster_is_left_out_by_name_and_the_run_goes_
 
 
 def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_are_not(tmp_path):
-    rules = parse('version = 2\n[protect]\nauto_approve = true\n[aggregation]\nsecure = "required"\n')
+    rules = parse('format = 1\n[protect]\nauto_approve = true\n[aggregation]\nsecure = "required"\n')
     folders = {f"s{i}": tmp_path / f"s{i}" for i in range(3)}
     for i, (name, folder) in enumerate(folders.items()):
         open_site(name, X[i::3], rules, folder).close()

@@ -308,7 +308,7 @@ def told(**other):
         (told(sites=0), "a sum over 0 sites"),
         (told(min_contributors=9), "a sum over 3 sites, 9 behind every cell"),
         (told(kind="ClusterSums"), "a sum of ClusterSums where Moments"),
-        (told(low=(99, 99, 99)), "that is no sum of numbers"),
+        (told(low=(99, 99, 99)), "that is not a sum of numbers"),
     ],
 )
 def test_a_sum_that_cannot_be_is_refused_by_name(lie, why):

@@ -34,10 +34,10 @@ from unpooled.site.table_changes import erase
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 NEW_RUN = "begin a new run"
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
-COPY = "version = 2\n[protect]\nauto_approve = true\n"
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
+COPY = "format = 1\n[protect]\nauto_approve = true\n"
 SECURE = '[aggregation]\nsecure = "required"\n'
-NOISE = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
 VIEW = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
 
@@ -141,7 +141,7 @@ def test_a_study_that_was_withdrawn_is_not_approved_again_where_its_file_is_lost
 
 
 def test_a_running_site_answers_from_no_copy_and_under_no_rules_that_were_replaced(hospital):
-    Path(hospital.policy).write_text("version = 2\n")
+    Path(hospital.policy).write_text("format = 1\n")
     place, ages = SummaryFolder(Path(hospital.folder)), np.arange(60.0) % 31 + 40
     place.make(Table.from_columns({"age": ages, "hiv": (np.arange(60) % 7 == 0) * 1.0}), SummarySettings())
     place.approve("an officer")

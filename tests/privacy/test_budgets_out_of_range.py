@@ -30,7 +30,7 @@ def test_the_ends_of_the_range_are_in_it():
 
 
 def test_a_policy_is_not_read_with_a_budget_that_promises_nothing():
-    rules = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = {}\n[domain]\nrows = 100'
+    rules = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = {}\n[domain]\nrows = 100'
     with pytest.raises(PolicyError, match="epsilon_total must be a number above 0 and at most 100, got 1000"):
         parse(rules.format(1000))
     open_site("a", np.zeros((30, 2)), parse(rules.format(100))).close()

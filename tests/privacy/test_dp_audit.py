@@ -44,7 +44,7 @@ def seen_mu(with_row, without, direction):
 
 
 RULES = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 person = "who"

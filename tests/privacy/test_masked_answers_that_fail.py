@@ -19,7 +19,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 NOISE = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 [dp]

@@ -18,7 +18,7 @@ from unpooled.site.policy import parse
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 BOX = np.full(2, 9.0)
-RULES = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = {epsilon}\n[domain]\nrows = {rows}\n'
+RULES = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = {epsilon}\n[domain]\nrows = {rows}\n'
 
 
 def asked(site, question) -> Response:

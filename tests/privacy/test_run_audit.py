@@ -40,7 +40,7 @@ EPSILON, DELTA = 6.0, 0.02
 MU = gdp_mu(EPSILON, DELTA)  # 2.14
 CORNER = np.ones((1, 2))  # adds as much as a row can, in most questions
 RULES = f"""
-version = 2
+format = 1
 [protect]
 mode = "dp"
 [dp]

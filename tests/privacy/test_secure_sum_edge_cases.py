@@ -30,8 +30,8 @@ from unpooled.site.policy import parse
 
 X = np.random.default_rng(0).normal(size=(200, 2))
 ROWS = {f"s{i}": X[i::4] for i in range(4)}
-SUMS = 'version = 2\n[protect]\nmode = "summary"\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
-NOISE = """version = 2
+SUMS = 'format = 1\n[protect]\nmode = "summary"\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
+NOISE = """format = 1
 [protect]
 mode = "dp"
 [dp]

@@ -27,7 +27,7 @@ from unpooled.site.log import unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 REQUIRED = f'{RAW}[aggregation]\nsecure = "required"\n'
 
 

@@ -19,7 +19,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 NAMES = ("east", "north", "west")
-RAW = parse('version = 2\n[protect]\nmode = "raw"')
+RAW = parse('format = 1\n[protect]\nmode = "raw"')
 
 
 def cells(X, centers):
@@ -187,7 +187,7 @@ def test_memberships_and_local_means_give_no_row(method, tmp_path):
 
 def test_noise_gives_no_row(tmp_path):
     X, _ = make_blobs(9000, 2, centers=3, random_state=2)
-    rules = parse("version = 2\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 3000")
+    rules = parse("format = 1\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 3000")
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0).fit_federation(
         Simulation(sites)
@@ -208,7 +208,7 @@ def test_sums_with_noise_added_give_no_row():
 
 def test_secure_sums_give_no_row(tmp_path):
     X, _ = make_blobs(300, 2, centers=3, random_state=3)
-    rules = parse('version = 2\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"')
+    rules = parse('format = 1\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"')
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, random_state=0, secure=True).fit_federation(Simulation(sites, secure=SecureSums()))
     found = on_log(tmp_path / "east" / "log.jsonl")

@@ -41,7 +41,7 @@ def opened(tmp_path):
 
     def of(mode, secure=None):
         made.extend(
-            open_site(name, X[i::3], parse(f"version = 2\n{RULES[mode]}"), tmp_path / name)
+            open_site(name, X[i::3], parse(f"format = 1\n{RULES[mode]}"), tmp_path / name)
             for i, name in enumerate("abc")
         )
         return Simulation(made, secure=secure)
@@ -76,7 +76,7 @@ def test_it_counts_what_could_be_read_singly_and_what_left_masked(opened, tmp_pa
 
 def test_it_names_the_decisions_about_studies_and_says_where_nothing_left(tmp_path):
     place, study = StudyFolder(tmp_path), study_of()
-    open_site("a", X, parse(f"version = 2\n{RULES['raw']}"), tmp_path).close()
+    open_site("a", X, parse(f"format = 1\n{RULES['raw']}"), tmp_path).close()
     for text in account(tmp_path):
         assert "Nothing has left." in text
         assert "approved by" not in text

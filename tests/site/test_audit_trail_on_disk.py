@@ -17,7 +17,7 @@ from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-NOISE = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 
 
 def test_a_line_of_the_log_is_on_disk_when_its_head_is_given(tmp_path, monkeypatch):
@@ -66,7 +66,7 @@ def test_ledger_and_registry_wait_for_the_disk(tmp_path):
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_the_log_tells_of_a_budget_only_where_there_is_one(tmp_path, mode):
-    rules = parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto_approve = true')
+    rules = parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true')
     plain = open_site("a", X, rules, tmp_path / "plain")
     plain.answer(Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
     plain.close()
@@ -88,7 +88,7 @@ def test_the_log_tells_of_a_budget_only_where_there_is_one(tmp_path, mode):
 def test_the_smallest_count_in_the_log_is_of_counts_alone(tmp_path):
     """Not of sums or squares, which may be smaller, and nothing where no count is shown."""
     rows = np.concatenate([np.full((20, 1), 0.01), np.full((40, 1), 5.0)])
-    site = open_site("a", rows, parse('version = 2\n[protect]\nmode = "raw"'), tmp_path)
+    site = open_site("a", rows, parse('format = 1\n[protect]\nmode = "raw"'), tmp_path)
     question = AskClusterSums(np.array([[[0.0], [5.1]]]))
     site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),)))
     site.answer(

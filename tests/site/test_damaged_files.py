@@ -23,7 +23,7 @@ from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.account import account
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-COPY = parse("version = 2\n[protect]\nauto_approve = true")
+COPY = parse("format = 1\n[protect]\nauto_approve = true")
 
 
 def test_a_rotation_that_the_disk_does_not_take_leaves_the_log_as_it_was(tmp_path):
@@ -66,7 +66,7 @@ def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp
     log.close()
     whole = rotated.read_bytes()
     rotated.write_bytes(damage(whole))
-    with pytest.raises(LedgerError, match="not what was written there: nothing is answered"):
+    with pytest.raises(LedgerError, match="another program changed line"):
         open_site("a", None, COPY, tmp_path)
     rotated.write_bytes(whole)
     open_site("a", None, COPY, tmp_path).close()
@@ -75,14 +75,14 @@ def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp
 def test_a_first_line_without_a_number_is_refused_and_told_by_the_audit(tmp_path):
     entry = {"kind": "continued", "site": "a"}
     (tmp_path / "log.jsonl").write_bytes(encode_line({**entry, "hash": line_hash(entry)}))
-    with pytest.raises(LedgerError, match="first line is not what was written there"):
+    with pytest.raises(LedgerError, match="another program changed its first line"):
         Log(tmp_path / "log.jsonl")
     assert read(tmp_path).faults
 
 
 @pytest.mark.parametrize("budget", ["epsilon_total = 200", "epsilon_total = 1\ndelta = 0.7"])
 def test_a_budget_out_of_range_is_refused_when_the_policy_is_read(budget):
-    rules = f'version = 2\n[protect]\nmode = "dp"\n[domain]\nrows = 100\n[dp]\n{budget}'
+    rules = f'format = 1\n[protect]\nmode = "dp"\n[domain]\nrows = 100\n[dp]\n{budget}'
     with pytest.raises(PolicyError, match=r"policy\.toml: \[dp\] (epsilon_total|delta) must be"):
         parse(rules, "policy.toml")
 

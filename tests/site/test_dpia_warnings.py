@@ -15,9 +15,9 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import renew
 from unpooled.site.table_store import SummaryFolder
 
-AUTO = 'version = 2\n[protect]\nauto_approve = true\nperson = "id"\n'
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
-NOISE = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
+AUTO = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
+NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
 X = np.random.default_rng(0).normal(size=(60, 2))
 VIEW = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
 

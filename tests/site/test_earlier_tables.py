@@ -16,11 +16,11 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 
 def test_a_log_that_cannot_be_read_may_tell_of_a_copy(tmp_path):
     """Its lines are altered or damaged: what it told of is not known, so no copy is made beside it."""
-    open_site("a", X, parse('version = 2\n[protect]\nmode = "raw"'), tmp_path).close()
+    open_site("a", X, parse('format = 1\n[protect]\nmode = "raw"'), tmp_path).close()
     place, log = SummaryFolder(tmp_path), tmp_path / "log.jsonl"
     place.check_may_make()  # the log is whole, and tells of none
     log.write_bytes(log.read_bytes().replace(b'"summary":""', b'"summary": ""'))
-    with pytest.raises(InputError, match="the log tells of a copy that was answered from"):
+    with pytest.raises(InputError, match="the log names a summary table that the site answered from"):
         place.make(X, SummarySettings())
     assert not place.exists
     place.make(X, SummarySettings(), second_table=SECOND_TABLE)
@@ -47,11 +47,11 @@ def test_a_copy_with_larger_shares_than_the_policy_allows_is_not_answered_from(t
     rows = Table.from_columns(
         {"kwh": np.exp(np.random.default_rng(1).normal(3, 0.3, 90)), "area": np.arange(90.0)}
     )
-    rules = 'version = 2\n[protect]\nauto_approve = true\nconsumption = ["kwh"]\nmax_share = {}'
+    rules = 'format = 1\n[protect]\nauto_approve = true\nconsumption = ["kwh"]\nmax_share = {}'
     SummaryFolder(tmp_path).make(
         rows, SummarySettings(min_group_size=15, consumption=("kwh",), max_share=0.3)
     )
-    with pytest.raises(PolicyError, match=r"max_share = 0.2, but the copy was made with 0.3"):
+    with pytest.raises(PolicyError, match=r"max_share = 0.2, but the summary table was made with 0.3"):
         open_site("a", policy=parse(rules.format(0.2)), folder=tmp_path)
     for share in (0.3, 0.4):
         open_site("a", policy=parse(rules.format(share)), folder=tmp_path).close()

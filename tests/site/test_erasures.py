@@ -23,7 +23,7 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import erase, forget, renew
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-NOISE = """version = 2
+NOISE = """format = 1
 [protect]
 mode = "dp"
 [dp]
@@ -66,7 +66,7 @@ def test_a_further_copy_that_would_not_recognise_who_was_erased_is_not_made(plac
     assert erase(place, ["P8"]).groups == 1
 
 
-@pytest.mark.parametrize("rules", ['version = 2\n[protect]\nmode = "raw"\n', NOISE])
+@pytest.mark.parametrize("rules", ['format = 1\n[protect]\nmode = "raw"\n', NOISE])
 def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, rules):
     erase(place, ["P7"])
     shutil.rmtree(place.path)  # noise is not answered with where a copy is
@@ -112,7 +112,7 @@ def test_a_registry_of_before_an_erasure_is_found_though_nothing_was_opened_sinc
         lambda: erase(place, ["P8"]),
         lambda: place.make(patients.table(), BY_ID, second_table=SECOND_TABLE),
     ):
-        with pytest.raises(LedgerError, match=r"registry of persons is older than erasures\.json"):
+        with pytest.raises(LedgerError, match=r"registry of people is older than erasures\.json"):
             call()
     assert "older than erasures.json" in str(read(place.folder).faults)
     shutil.rmtree(place.folder)

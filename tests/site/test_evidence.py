@@ -21,8 +21,8 @@ from unpooled.site.table_changes import erase
 from unpooled.site.table_store import SummaryFolder
 
 PERSONS = Table.from_columns({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
-COPY = 'version = 2\n[protect]\nauto_approve = true\nperson = "id"\n'
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
+COPY = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 VIEW = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
 AUTHORITY = Identity.new()
 
@@ -213,7 +213,7 @@ def test_a_copy_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path)
 
 @pytest.mark.parametrize(
     ("text", "noted"),
-    [(RAW, False), (RAW + "# a remark\n", False), ("version = 2\n", True), ("version = 3\n", True)],
+    [(RAW, False), (RAW + "# a remark\n", False), ("format = 1\n", True), ("version = 3\n", True)],
 )
 def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_said(tmp_path, text, noted):
     answers(tmp_path, RAW, 0)

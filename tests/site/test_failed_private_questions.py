@@ -22,7 +22,7 @@ from unpooled.site.policy import parse
 from unpooled.site.session import SiteSession, SiteSettings
 
 RULES = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 [dp]
@@ -133,7 +133,7 @@ def test_sums_that_would_not_fit_are_refused_and_not_charged(kind, tmp_path):
 
 
 def test_a_site_with_noise_has_no_weights():
-    with pytest.raises(InputError, match="weights of rows do not go with noise"):
+    with pytest.raises(InputError, match="weights of rows do not go with differential privacy"):
         open_site(
             "a",
             Table.from_columns({"x": X[:, 0], "y": X[:, 1]}),

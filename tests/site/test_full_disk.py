@@ -24,7 +24,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import SummaryFolder
 
-COPY = parse("version = 2\n[protect]\nauto_approve = true")
+COPY = parse("format = 1\n[protect]\nauto_approve = true")
 X = np.random.default_rng(0).normal(size=(60, 2))
 
 
@@ -159,7 +159,7 @@ def test_a_log_goes_on_where_all_files_before_it_are_elsewhere(path):
     log.append("release", run="r", round=3)
     log.close()
     assert verify(path, {2: head}) == []
-    assert "goes on from another line" in str(verify(path, {2: "0" * 64})[0])
+    assert "continues another line" in str(verify(path, {2: "0" * 64})[0])
 
 
 def test_a_copy_that_the_disk_does_not_take_leaves_nothing_behind(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def joined(tmp_path):
     create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
     invite(FederationFolder.read(tmp_path / "fed"), "a")
     policy, site = tmp_path / "rules.toml", SiteFolder(tmp_path / "a")
-    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
+    policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
     site.accept(tmp_path / "fed" / "invitations" / "a.json")
     site.write_settings(SiteSettings("a", "a.csv", str(site.path), str(policy)))
     opened = open_site("a", np.arange(80.0).reshape(40, 2), load(policy), site.path)
@@ -51,7 +51,7 @@ def test_the_policy_that_the_settings_name_is_checked(joined):
     record, _ = SiteState(folder)._read_log()
     assert not [text for text in record.unchecked if NOTE in text]
     assert NOTE not in dpia.page(dpia.read(folder, policy))
-    policy.write_text("version = 2\n")
+    policy.write_text("format = 1\n")
     assert f"not checked: {NOTE} last answered under: another one is in {policy}" in said(
         "site", "log", "--verify", folder
     )

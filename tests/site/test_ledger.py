@@ -93,7 +93,7 @@ def test_the_limits(path):
     ):
         ledger.charge(request_id("1", 1), "x", 0.2, WIDE)
     ledger.charge(request_id("1", 1), "x", 0.1, WIDE)
-    with pytest.raises(QueryRefusedError, match="allows 1 runs, and 1 were made"):
+    with pytest.raises(QueryRefusedError, match="allows 1 runs, and the site answered 1"):
         ledger.charge(request_id("2"), "x", 0.0, RunLimits(1, 10, 1.0))
     with pytest.raises(QueryRefusedError, match="allows 10 rounds a run, this is round 11"):
         ledger.charge(request_id("1", 11), "x", 0.0, WIDE)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_the_empty_policy_is_safe():
-    policy = parse("version = 2")
+    policy = parse("format = 1")
     assert policy == Policy()
     assert policy.protect.mode == "summary"
     assert not policy.protect.auto_approve
@@ -26,7 +26,7 @@ def test_the_empty_policy_is_safe():
 def test_all_keys_are_read():
     policy = parse(
         """
-        version = 2
+        format = 1
         [site]
         id = "hospital-a"
         contact = "dpo@example.org"
@@ -98,7 +98,7 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_is_named(text, tmp_path):
     path = tmp_path / "policy.toml"
-    path.write_text(f"version = 2\n{text}", encoding="utf-8")
+    path.write_text(f"format = 1\n{text}", encoding="utf-8")
     with pytest.raises(PolicyError, match=WRONG[text]) as caught:
         load(path)
     assert str(caught.value).startswith(str(path))
@@ -127,7 +127,7 @@ def test_the_template_is_the_default_policy():
 def test_a_written_policy_says_the_same(tmp_path):
     policy = parse(
         """
-        version = 2
+        format = 1
         [protect]
         min_group_size = 8
         person = "id"
@@ -173,7 +173,7 @@ def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
 def test_a_policy_does_not_claim_what_only_a_release_does(name, mode):
     """A site redacts and rounds nothing: a preset sets the fewest persons of a group there."""
     rule = PRESETS[name]
-    text = f'version = 2\n[protect]\npreset = "{name}"\nmode = "{mode}"\nmin_group_size = 11\nmin_cluster_size = 11\n'
+    text = f'format = 1\n[protect]\npreset = "{name}"\nmode = "{mode}"\nmin_group_size = 11\nmin_cluster_size = 11\n'
     said = " ".join(line for _, lines in explain(parse(text)) for line in lines)
     assert rule.asks not in said
     group = {"summary": f"a group of the copy has at least {rule.min_people} persons."}
@@ -209,7 +209,7 @@ def test_the_presets_are_those_of_the_published_rules():
 )
 def test_a_policy_that_is_weaker_than_its_preset_is_refused(rules, said):
     with pytest.raises(PolicyError, match=re.escape(said)):
-        parse(f"version = 2\n[protect]\n{rules}")
+        parse(f"format = 1\n[protect]\n{rules}")
 
 
 def test_an_unknown_preset_is_named():
@@ -218,9 +218,9 @@ def test_an_unknown_preset_is_named():
 
 
 def test_the_digest_counts_every_rule_and_a_new_rule_only_where_it_is_used():
-    plain, ruled = parse("version = 2"), parse(template("", "opensafely"))
+    plain, ruled = parse("format = 1"), parse(template("", "opensafely"))
     assert plain.digest == sha256(repr(plain).encode()).hexdigest()
     for rules in ('consumption = ["kwh"]', "max_share = 0.1", "min_group_size = 8"):
-        assert parse(f"version = 2\n[protect]\n{rules}").digest != plain.digest
+        assert parse(f"format = 1\n[protect]\n{rules}").digest != plain.digest
     without = replace(ruled, protect=replace(ruled.protect, preset=""))
     assert without.digest != ruled.digest

@@ -11,7 +11,7 @@ from unpooled.site.policy import parse
 
 
 def said(text: str) -> str:
-    return " ".join(s for _, sentences in explain(parse(f"version = 2\n{text}")) for s in sentences)
+    return " ".join(s for _, sentences in explain(parse(f"format = 1\n{text}")) for s in sentences)
 
 
 NOISE = """[protect]
@@ -72,7 +72,7 @@ def test_a_policy_without_sums_for_the_report_promises_none():
 
 def test_a_policy_that_names_a_module_may_name_its_methods_and_importing_waits():
     """Whoever reads a policy that somebody sent imports nothing of it."""
-    assert parse('version = 2\n[jobs]\nmodules = ["not_here"]\nalgorithms = ["theirs"]').jobs.modules == (
+    assert parse('format = 1\n[jobs]\nmodules = ["not_here"]\nalgorithms = ["theirs"]').jobs.modules == (
         "not_here",
     )
 

@@ -27,7 +27,7 @@ from unpooled.site.policy import parse
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 POLICY = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 [site]
@@ -42,7 +42,7 @@ epsilon_total = 1.0
 """
 
 
-ANY_ROWS = "version = 2\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 1000"
+ANY_ROWS = "format = 1\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 1000"
 
 
 @contextmanager

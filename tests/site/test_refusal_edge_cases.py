@@ -29,7 +29,7 @@ TABLE = Table.from_columns({"age": X[:, 0], "bmi": np.where(X[:, 1] > 1, np.nan,
 
 
 def policy(mode: str = "raw", text: str = "", more: str = ""):
-    return parse(f'version = 2\n[protect]\nmode = "{mode}"\n{more}\n{text}')
+    return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
 NOISE = "[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n"
@@ -117,7 +117,7 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
     for verb, says in (("total", "not asked in one"), ("each", "asks to see a single site's reply")):
         said = reason(site, AskMoments(), transform=transform, verb=verb, number=1)
-        assert said.startswith("the approved study has only secure sums")
+        assert said.startswith("the approved study allows only secure sums")
         assert says in said
     site.close()
 
@@ -154,7 +154,7 @@ def test_what_noise_is_not_opened_for(case, tmp_path):
 
 def test_noise_does_not_go_beside_a_copy(tmp_path):
     SummaryFolder(tmp_path).make(TABLE, SummarySettings())
-    with pytest.raises(LedgerError, match=r"has a copy, and the policy has mode = .dp."):
+    with pytest.raises(LedgerError, match=r"the folder has a summary table, and the policy has mode = .dp."):
         open_site("a", TABLE, policy("dp", NAMED), tmp_path)
 
 
@@ -177,7 +177,7 @@ def consumption(share: float) -> str:
 def test_a_copy_made_with_a_laxer_share_than_the_policy_asks_for_is_not_answered_from(tmp_path):
     usage = Table.from_columns({"kwh": np.random.default_rng(1).uniform(900, 1100, 90)})
     open_site("a", usage, policy("summary", more=consumption(0.5)), tmp_path).close()
-    with pytest.raises(PolicyError, match=r"max_share = 0.25, but the copy was made with 0.5"):
+    with pytest.raises(PolicyError, match=r"max_share = 0.25, but the summary table was made with 0.5"):
         open_site("a", None, policy("summary", more=consumption(0.25)), tmp_path)
     open_site("a", None, policy("summary", more=consumption(0.75)), tmp_path).close()
 

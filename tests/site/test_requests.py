@@ -32,7 +32,7 @@ CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
 
 
 def policy(text: str = "", mode: str = "raw", more: str = "") -> Policy:
-    return parse(f'version = 2\n[protect]\nmode = "{mode}"\n{more}\n{text}')
+    return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
 COPY = policy(mode="summary", more="auto_approve = true")
@@ -117,7 +117,7 @@ def test_rounds_and_runs():
 
 
 def test_the_policy_of_another_site(tmp_path):
-    with pytest.raises(LedgerError, match="the policy is that of site b, opened as a"):
+    with pytest.raises(LedgerError, match="the policy is for site b, and the site was opened as a"):
         open_site("a", X, policy('[site]\nid = "b"'), folder=tmp_path)
 
 
@@ -182,7 +182,7 @@ from unpooled.protocol import codec
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 X = np.random.default_rng(0).normal(size=(60, 2))
-rules = "version = 2\\n[protect]\\nmode = '%s'\\nauto_approve = true" % sys.argv[2]
+rules = "format = 1\\n[protect]\\nmode = '%s'\\nauto_approve = true" % sys.argv[2]
 site = open_site("a", X, parse(rules), folder=sys.argv[1])
 for line in sys.stdin:
     print(site.respond(bytes.fromhex(line)).hex(), flush=True)

@@ -25,7 +25,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.storage.file_locks import locked
 
-RAW = parse('version = 2\n[protect]\nmode = "raw"')
+RAW = parse('format = 1\n[protect]\nmode = "raw"')
 ABOUT = "unpooled-backup.json"
 
 
@@ -34,7 +34,7 @@ def kept(tmp_path):
     """The backup of a site, whose folder is gone."""
     folder = tmp_path / "at" / "site"
     open_site("a", np.arange(60.0).reshape(-1, 2), RAW, folder).close()
-    (folder / "policy.toml").write_text("version = 2\n")
+    (folder / "policy.toml").write_text("format = 1\n")
     count = backup(folder, tmp_path / "site.tar.gz")
     assert count >= 3
     folder.rename(tmp_path / "was")
@@ -91,7 +91,7 @@ def test_what_is_restored_opens_and_is_the_sites_alone(kept, tmp_path):
     assert f"restored: {folder}, as of 20" in unpooled("site", "restore", kept, folder)
     assert verify(folder / "log.jsonl") == []
     open_site("a", np.arange(60.0).reshape(-1, 2), RAW, folder).close()
-    assert (folder / "policy.toml").read_text() == "version = 2\n"
+    assert (folder / "policy.toml").read_text() == "format = 1\n"
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.rglob("*")))
     assert [path.name for path in folder.parent.iterdir()] == ["place"]
     assert list((tmp_path / "at").iterdir()) == []  # where it was when it was backed up
@@ -104,7 +104,7 @@ def test_a_file_that_is_not_the_one_that_was_backed_up_is_found(kept, tmp_path, 
     if change == "altered":
         files["policy.toml"] = b"version = 3\n"
     elif change == "added":
-        files["other.toml"] = b"version = 2\n"
+        files["other.toml"] = b"format = 1\n"
     else:
         del files["policy.toml"]
     written(kept, files)
@@ -297,7 +297,7 @@ def test_a_folder_of_something_else_and_one_in_use_are_not_replaced(kept, tmp_pa
 def test_a_restore_that_fails_at_its_end_leaves_the_folder_that_was_there(kept, tmp_path, monkeypatch):
     folder = tmp_path / "at" / "site"
     unpooled("site", "restore", kept, folder)
-    (folder / "policy.toml").write_text("version = 2  # newer\n")
+    (folder / "policy.toml").write_text("format = 1  # newer\n")
     before, true = everything(tmp_path), os.rename
 
     def fails(source, target):

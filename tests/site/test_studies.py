@@ -50,7 +50,7 @@ def site(tmp_path):
     """A site of a federation whose authority is IDENTITY: trusted, so that what it answers is rows."""
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
+    policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy), IDENTITY.public.hex())
 
 
@@ -157,7 +157,7 @@ def test_the_approval_of_one_study_is_not_that_of_another(site):
         assert isinstance(session_of(site, other).respond(SCHEMA), PendingDecision)
     assert kinds(site) == ["study"]
     assert "4 studies could be meant" in officer(site, "approve", "--yes", code=1)
-    assert "names no study" in officer(site, "approve", "abc", code=1)
+    assert "does not name one study" in officer(site, "approve", "abc", code=1)
 
 
 def test_a_declined_study_ends_with_its_reason(site):
@@ -229,7 +229,7 @@ def test_an_approval_counts_where_file_and_log_have_it(site, monkeypatch):
     assert "cannot open its data" in session_of(site, study).respond(SCHEMA)
     assert "release" not in kinds(site)
     file.write_text(json.dumps({**content, "study": {**content["study"], "title": "harmless"}}))
-    with pytest.raises(LedgerError, match="was changed since it came"):
+    with pytest.raises(LedgerError, match="another program changed the study"):
         place.read(study.digest)
     assert "cannot open" in session_of(site, study).respond(SCHEMA)
 
@@ -380,7 +380,7 @@ def test_a_study_that_expired_after_its_approval_is_over(site):
 
 
 def test_a_policy_approves_the_purposes_that_it_names(site, tmp_path):
-    rules = 'version = 2\n[protect]\nmode = "raw"\n'
+    rules = 'format = 1\n[protect]\nmode = "raw"\n'
     rules += '[studies]\napprove = "known"\npurposes = ["to find groups"]\n'
     Path(site.policy).write_text(rules)
     other = session_of(site, study_of("r2", IDENTITY, purpose="To find groups"))
@@ -399,17 +399,17 @@ def test_a_policy_approves_the_purposes_that_it_names(site, tmp_path):
 def test_the_rules_about_studies():
     assert Policy().studies.approve == "ask"
     assert not Policy().studies.covers("any")
-    assert parse('version = 2\n[studies]\napprove = "known"\npurposes = ["*"]').studies.covers("any")
+    assert parse('format = 1\n[studies]\napprove = "known"\npurposes = ["*"]').studies.covers("any")
     for text in ('approve = "known"', 'purposes = ["*"]'):
         with pytest.raises(PolicyError, match="belong together"):
-            parse(f"version = 2\n[studies]\n{text}")
+            parse(f"format = 1\n[studies]\n{text}")
     with pytest.raises(PolicyError, match=r"\[studies\] approve must be one of ask, known"):
-        parse('version = 2\n[studies]\napprove = "all"')
+        parse('format = 1\n[studies]\napprove = "all"')
 
 
 def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     home(site).mkdir()
-    assert "no study has come yet" in officer(site, "status")
+    assert "the site has not received a study yet" in officer(site, "status")
     assert "there is no study to approve" in officer(site, "approve", code=1)
     session_of(site).respond(SCHEMA)
     said = CliRunner().invoke(app, ["site", "approve", site.folder], input="n\n")

@@ -26,7 +26,7 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.session import PendingDecision, SiteSession, SiteSettings
 
 RULES = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 {protect}

@@ -31,7 +31,7 @@ SCHEMA = asked()
 def site(tmp_path):
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
+    policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
     (tmp_path / "kept").mkdir()
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy))
 
@@ -113,14 +113,14 @@ def test_the_last_word_of_the_log_counts_and_not_an_older_file(site, place, monk
     assert not any(entry["kind"] == "release" for _, entry in entries(place.folder / "log.jsonl"))
     log = Log(Path(site.folder) / "log.jsonl")
     log.append("opening", site="a")  # a line between that decides nothing
-    with pytest.raises(LedgerError, match=f"has no approval of the study {study.digest[:16]}"):
+    with pytest.raises(LedgerError, match=f"the log has no approval of the study {study.digest[:16]}"):
         check_approved(log, study.digest)
     check_approved(log, other.digest)
     log.close()
 
 
 def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
-    with pytest.raises(InputError, match="no study has come yet"):
+    with pytest.raises(InputError, match="the site has not received a study yet"):
         place.find("1")
     study = approved(place, study_of())
     assert place.find("1").study.digest == place.find(study.digest[:6]).study.digest == study.digest
@@ -134,7 +134,7 @@ def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
 
 
 def test_the_column_of_persons_is_read_as_text_and_empty_rows_at_the_end_are_said(site, caplog):
-    Path(site.policy).write_text('version = 2\n[protect]\nperson = "id"\n')
+    Path(site.policy).write_text('format = 1\n[protect]\nperson = "id"\n')
     Path(site.data).write_text("id,age,bmi\n" + "".join(f"{i:03},{i},{i}\n" for i in range(9)) + ",,\n" * 3)
     for columns in (None, ("age",), ("age", "id")):
         table = replace(site, columns=columns).table()
@@ -173,14 +173,14 @@ def test_another_version_is_said_before_anything_is_opened(site, place):
 
 
 def test_a_copy_that_nobody_approved_is_said_to_the_coordinator_without_its_path(site, place):
-    Path(site.policy).write_text("version = 2\n")
+    Path(site.policy).write_text("format = 1\n")
     SummaryFolder(place.folder).make(site.table(), SummarySettings())
     end = SiteSession(site, terms_of(approved(place, study_of())))
-    assert end.respond(SCHEMA) == "nobody at the site has approved its copy yet"
+    assert end.respond(SCHEMA) == "nobody at the site has approved its summary table yet"
 
 
 def test_a_log_that_another_program_keeps_open_is_said_after_a_while(site, place, monkeypatch):
-    monkeypatch.setattr(session, "_LET_GO", (0.2, 0.3))
+    monkeypatch.setattr(session, "_WAIT", (0.2, 0.3))
     study = approved(place, study_of())
     other = Log(place.folder / "log.jsonl", "a backup")
     end = SiteSession(site, terms_of(study))

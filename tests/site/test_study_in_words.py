@@ -29,7 +29,7 @@ def test_all_that_a_study_may_ask_is_known_in_a_process_of_its_own(tmp_path):
     )
     for name, _ in study.questions:
         assert name in done.stdout
-    assert "not known here" not in done.stdout
+    assert "does not know" not in done.stdout
 
 
 def test_a_number_of_centres_is_said_of_questions_about_centres_only():
@@ -50,7 +50,7 @@ def test_a_number_of_centres_is_said_of_questions_about_centres_only():
 def test_a_question_of_somebody_elses_method_is_said_to_be_unknown_with_its_limit():
     study = study_of(questions=(("elsewhere.AskAnything", 7),), work=(("elsewhere.AskAnything", "laps", 4),))
     assert allowed_questions(study) == [
-        ("a question that is not known here", "elsewhere.AskAnything", "7", "4 laps")
+        ("a query that this site does not know", "elsewhere.AskAnything", "7", "4 laps")
     ]
 
 

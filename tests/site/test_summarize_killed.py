@@ -14,7 +14,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import TABLE, SummaryFolder
 
-AUTO = parse('version = 2\n[protect]\nmode = "summary"\nauto_approve = true')
+AUTO = parse('format = 1\n[protect]\nmode = "summary"\nauto_approve = true')
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "sqlite3.connect")
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 NAMED = Table.from_columns({"id": [f"P{i}" for i in range(40)], "x": ROWS[:, 0], "y": ROWS[:, 1]})

@@ -22,7 +22,7 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import erase, renew
 from unpooled.site.table_store import SummaryFolder, account
 
-AUTO = parse('version = 2\n[protect]\nauto_approve = true\nperson = "id"')
+AUTO = parse('format = 1\n[protect]\nauto_approve = true\nperson = "id"')
 BY_ID = SummarySettings(min_group_size=3, person="id")
 
 
@@ -89,7 +89,7 @@ def test_where_the_list_of_erasures_is_damaged_nobody_is_erased_and_it_is_said(p
 
 @pytest.mark.parametrize("wider", [-0.1, 1.1, float("nan")])
 def test_a_share_that_is_none(place, extra_spread):
-    with pytest.raises(InputError, match="wider must be from 0 to 1"):
+    with pytest.raises(InputError, match="the extra spread must be from 0 to 1"):
         renew(place, table(range(67)), extra_spread=extra_spread)
 
 
@@ -103,7 +103,7 @@ def test_somebody_who_is_erased_while_a_renewal_is_planned_is_not_in_it(place, m
 
     with monkeypatch.context() as patch:
         patch.setattr(table_changes, "plan_renewal", meanwhile)
-        with pytest.raises(InputError, match="another process changed the registry meanwhile: renew again"):
+        with pytest.raises(InputError, match="another process changed the registry meanwhile"):
             renew(place, table(range(67)))
     assert not place.pending
     assert not [path.name for path in place.folder.iterdir() if path.name.startswith(".summary.")]
@@ -129,7 +129,7 @@ def test_a_copy_that_its_registry_does_not_know_is_not_approved(place, tmp_path)
     other.make(table(range(3, 43)), BY_ID)
     shutil.rmtree(place.path)
     shutil.copytree(other.path, place.path)
-    with pytest.raises(LedgerError, match="the registry does not know of this copy; nothing is answered"):
+    with pytest.raises(LedgerError, match="the registry does not know this summary table. Nothing is answered"):
         place.approve("the officer")
     assert place.approved == ""
 
@@ -141,7 +141,7 @@ def test_a_first_copy_that_nobody_approved_and_somebody_removed_may_be_made_agai
     place.make(table(range(40)), BY_ID)
     place.approve("the officer")
     shutil.rmtree(place.path)
-    with pytest.raises(InputError, match="the registry tells of a copy that was approved"):
+    with pytest.raises(InputError, match="the registry names a summary table that was approved"):
         place.make(table(range(40)), BY_ID)
 
 
@@ -167,7 +167,7 @@ def test_the_registry_names_the_last_whole_line_of_the_log(place, end):
 def test_there_is_nothing_to_approve_where_there_is_no_copy(tmp_path):
     said = CliRunner().invoke(app, ["site", "approve", "--table", "--yes", str(tmp_path)])
     assert said.exit_code == 1
-    assert "there is no copy; unpooled site summarize writes one" in said.output.replace("\n", " ")
+    assert "there is no summary table. Make one with unpooled site summarize" in said.output.replace("\n", " ")
 
 
 def test_an_account_without_a_name_approves_under_none(place, monkeypatch):

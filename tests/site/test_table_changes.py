@@ -108,9 +108,9 @@ def test_without_ids_a_copy_cannot_be_renewed(tmp_path, patients):
     table = patients.table()
     place.make(table, SummarySettings(min_group_size=3))
     place.approve()
-    with pytest.raises(InputError, match="its rows name no persons"):
+    with pytest.raises(InputError, match="its rows have no person column"):
         renew(place, table)
-    with pytest.raises(InputError, match="its rows name no persons"):
+    with pytest.raises(InputError, match="its rows have no person column"):
         erase(place, ["P1"])
     assert not (tmp_path / "registry.sqlite").exists()
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_a_renewal_is_refused(place, patients, tmp_path):
         renew(place, Table.from_columns({"id": list(patients.rows), **columns, "sex": np.ones(60)}))
     fresh = SummaryFolder(tmp_path / "fresh")
     fresh.make(table, BY_ID)
-    with pytest.raises(InputError, match="nobody approved the copy yet"):
+    with pytest.raises(InputError, match="nobody approved the summary table yet"):
         renew(fresh, table)
     assert not place.pending
 
@@ -310,18 +310,18 @@ def test_a_lost_or_older_registry_is_found(place, patients, rotated):
         lambda: erase(place, ["P1"]),
         lambda: place.make(patients.table(), BY_ID, second_table=SECOND_TABLE),
     ):
-        with pytest.raises(LedgerError, match="registry of persons is lost, or older than the log"):
+        with pytest.raises(LedgerError, match="registry of people is lost, or older than the log"):
             call()
     assert not read(place.folder).intact
     (place.folder / "registry.sqlite").unlink()
     for call in (lambda: open_site("north", folder=place.folder), lambda: renew(place, patients.table())):
-        with pytest.raises(LedgerError, match="registry of persons is lost"):
+        with pytest.raises(LedgerError, match="registry of people is lost"):
             call()
     assert not (place.folder / "registry.sqlite").exists()
     about = place.path / "about.json"
     told = about.read_text()
     about.write_text(told.replace('"registry": true', '"registry": false'))
-    with pytest.raises(LedgerError, match="registry of persons is lost"):
+    with pytest.raises(LedgerError, match="registry of people is lost"):
         open_site("north", folder=place.folder)
     about.write_text(told)
     shutil.rmtree(place.path)
@@ -356,7 +356,7 @@ def test_a_registry_that_somebody_changed_is_not_renewed_from(place, patients):
 
 def test_a_copy_of_a_registry_that_was_deleted_is_not_made_again_without_words(place, patients):
     shutil.rmtree(place.path)
-    with pytest.raises(InputError, match="the registry tells of a copy"):
+    with pytest.raises(InputError, match="the registry names a summary table"):
         place.make(patients.table(), BY_ID)
     place.make(patients.table(), BY_ID, second_table=SECOND_TABLE)
     with pytest.raises(NotApprovedError):
@@ -366,7 +366,7 @@ def test_a_copy_of_a_registry_that_was_deleted_is_not_made_again_without_words(p
 
 
 def test_without_an_officer_the_registry_takes_the_first_copy_when_the_site_opens(tmp_path, patients):
-    rules = parse('version = 2\n[protect]\nauto_approve = true\nperson = "id"')
+    rules = parse('format = 1\n[protect]\nauto_approve = true\nperson = "id"')
     open_site("north", patients.table(), rules, tmp_path).close()
     with Registry.open(tmp_path) as registry:
         assert registry.current == SummaryFolder(tmp_path).digest

@@ -22,7 +22,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-AUTO = parse("version = 2\n[protect]\nauto_approve = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_second_copy_is_refused_unless_the_officer_says_what_it_is(rows, tmp_p
     place = SummaryFolder(tmp_path)
     first = place.make(rows, SummarySettings())
     for said in ("", "yes", "a further release"):
-        with pytest.raises(InputError, match="there is a copy already"):
+        with pytest.raises(InputError, match="there is a summary table already"):
             place.make(rows, SummarySettings(min_group_size=8), second_table=said)
     assert place.read().digest == first.digest
     place.approve()
@@ -63,13 +63,13 @@ def test_a_copy_that_was_taken_away_is_not_forgotten(rows, tmp_path):
     place = SummaryFolder(tmp_path)
     open_site("north", rows, AUTO, tmp_path).close()
     place.path.rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="the log tells of a copy that was answered from"):
+    with pytest.raises(InputError, match="the log names a summary table that the site answered from"):
         place.make(rows, SummarySettings())
-    with pytest.raises(InputError, match="the log tells of a copy"):
+    with pytest.raises(InputError, match="the log names a summary table"):
         open_site("north", rows, AUTO, tmp_path)
     (tmp_path / "elsewhere").rename(tmp_path / "summary-2026-01-01-1")
     (tmp_path / "log.jsonl").unlink()
-    with pytest.raises(InputError, match="there was a copy, which is kept beside"):
+    with pytest.raises(InputError, match="there was a summary table, which is kept in the folder"):
         place.make(rows, SummarySettings())
     place.make(rows, SummarySettings(), second_table=SECOND_TABLE)
 
@@ -115,8 +115,8 @@ def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ("min_group_size = 9", r"min_group_size = 9, but the copy has groups from 5 persons on"),
-        ('person = "patient"', r"person = 'patient', but the copy was made with ''"),
+        ("min_group_size = 9", r"min_group_size = 9, but the summary table has groups of 5 people"),
+        ('person = "patient"', r"person = 'patient', but the summary table was made with ''"),
         ('sensitive = ["sex"]', r"sensitive = "),
         ('log = ["age"]', r"log = "),
     ],
@@ -126,7 +126,7 @@ def test_a_copy_with_less_protection_than_the_policy_asks_is_not_answered_from(r
     place.make(rows, SummarySettings())
     place.approve()
     with pytest.raises(PolicyError, match=says):
-        open_site("north", policy=parse(f"version = 2\n[protect]\n{rule}"), folder=tmp_path)
+        open_site("north", policy=parse(f"format = 1\n[protect]\n{rule}"), folder=tmp_path)
 
 
 def test_an_approval_of_another_copy_is_none(rows, tmp_path):
@@ -154,8 +154,8 @@ def test_the_table_is_not_read_where_there_is_a_copy(rows, tmp_path):
         ({"table": np.zeros((3, 2))}, "fewer than 5 persons"),
         ({"table": np.zeros(30)}, "must be an array"),
         ({"table": "rows.csv"}, "rows must be a Table"),
-        ({"table": np.zeros((30, 2)), "weights": np.ones(30)}, "weights of rows do not go with a copy"),
-        ({"policy": parse('version = 2\n[protect]\nmode = "raw"')}, "answers from rows"),
+        ({"table": np.zeros((30, 2)), "weights": np.ones(30)}, "weights of rows do not go with a summary table"),
+        ({"policy": parse('format = 1\n[protect]\nmode = "raw"')}, "answers from rows"),
     ],
 )
 def test_what_cannot_be_opened(arguments, says):

@@ -22,7 +22,7 @@ def test_a_usual_study_is_in_order():
 def test_a_text_that_is_too_long_or_not_shown_is_found_wherever_it_is(name):
     assert replace(STUDY, **{name: "a" * 500}).fault() == ""
     for text in ("a" * 501, "seen\u202edees", "a\x00b", "a\x1b[2J", "a\u200bb"):
-        assert "too long, or holds characters that are not shown" in replace(STUDY, **{name: text}).fault()
+        assert "too long, or has invisible characters" in replace(STUDY, **{name: text}).fault()
 
 
 def test_names_of_columns_and_questions_are_texts_too():
@@ -36,7 +36,7 @@ def test_names_of_columns_and_questions_are_texts_too():
 @pytest.mark.parametrize("name", ["run", "title", "purpose", "contact", "ks"])
 def test_what_a_study_lacks_is_said(name):
     assert (
-        "lacks its run, title, purpose, contact or k"
+        "lacks a run, title, purpose, contact or k"
         in replace(STUDY, **{name: type(getattr(STUDY, name))()}).fault()
     )
 
@@ -54,7 +54,7 @@ def test_more_columns_or_questions_than_anybody_reads():
 @pytest.mark.parametrize("name", ["created", "expires"])
 @pytest.mark.parametrize("text", ["never", "", "2026-11-17T10:00:00"])  # the last has no time zone
 def test_a_date_without_a_zone_is_no_date(name, text):
-    assert replace(STUDY, **{name: text}).fault() == "the study's dates are not dates"
+    assert replace(STUDY, **{name: text}).fault() == "a date of the study is not a date with a time zone"
 
 
 def test_a_study_that_expired_waits_for_nobody(tmp_path, monkeypatch):

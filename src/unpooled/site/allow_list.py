@@ -1,7 +1,7 @@
-"""The allow-list of a site: it answers the questions of the methods that its policy names.
+"""The allow list of a site: it answers the questions of the methods that its policy names.
 
-A coordinator could claim any method, so a site checks questions, not claims. Each method declares the
-questions that it asks; tests/site/test_requests.py runs every method and checks its declaration.
+A coordinator could claim any method, so a site checks questions, not claims. Each method declares its
+questions; tests/site/test_requests.py runs every method and checks its declaration.
 """
 
 from typing import Any
@@ -27,12 +27,8 @@ from unpooled.protocol.questions.sums_with_missing import (
     AskObservedSums,
 )
 
-TRANSFORMS = (
-    Affine,
-    Preparation,
-    PreparationWithMissing,
-)  # transformations of a site's rows that a question may ask for
-SCHEMA = (AskSchema,)  # names and kinds of columns: every method asks each site for them
+TRANSFORMS = (Affine, Preparation, PreparationWithMissing)  # of a site's rows, before a question reads them
+SCHEMA = (AskSchema,)  # names and kinds of columns, which every method needs
 PREPARE = (AskSchema, AskColumns, AskMoments, AskObservedMoments)
 DESCRIBE = (
     figures.AskBorders,
@@ -54,12 +50,12 @@ METHOD_NAMES = tuple(name for name, method in METHODS.items() if method.__module
 
 
 def aggregate_only() -> tuple[str, ...]:
-    """Names of methods that by default ask only for totals, never for a single site's reply."""
+    """Return the names of the methods that by default need only totals, not single sites' answers."""
     return tuple(name for name, method in METHODS.items() if method.visibility == "totals")
 
 
 def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
-    """The methods of installed modules, imported by name; PolicyError if an import fails."""
+    """Return the methods of installed modules, imported by name; PolicyError if an import fails."""
     try:
         import_methods(modules)
     except InputError as error:
@@ -69,7 +65,7 @@ def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
 
 
 def allowed(algorithms: tuple[str, ...], modules: tuple[str, ...] = (), *, describe: bool) -> frozenset[str]:
-    """The names of the questions that a site with these methods answers."""
+    """Return the names of the questions that a site with these methods answers."""
     questions: list[type[Question[Any]]] = [*PREPARE, *NOISY, *(DESCRIBE if describe else ())]
     for method in (*(METHODS[name] for name in algorithms), *methods_in(modules)):
         questions += method.questions()

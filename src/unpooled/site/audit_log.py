@@ -1,7 +1,8 @@
 """The audit of a site: every answer in its log before it leaves, and the evidence that binds log and ledger.
 
-A line holds the questions, the answer byte for byte, how it was protected, and the last link of the ledger;
-the line that opens a site also the digests of its copy, its policy and its study, and the software's version.
+A line holds the questions, the answer byte for byte, its protection, and the last link of the ledger. The
+line that opens a site also has the digests of its summary table, its policy and its study, and the version of
+the software.
 """
 
 import contextlib
@@ -29,11 +30,11 @@ from unpooled.site.log_files import lines, parsed, protections, tail
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 
-SUMS = "sums"  # the protection of a relay: it passes up sums over its sites
+SUMS = "sums"  # the protection of a relay: it sends sums over its sites
 
 
 def check_audit_trail(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
-    """Raise LedgerError unless log, ledger and registry have what each says of another.
+    """Raise LedgerError unless log, ledger and registry have the entries by which each names another.
 
     The ledger is written before the log has the answer, so it may be ahead by what a kill cut off. From here
     on its links name the head of the log.
@@ -44,12 +45,12 @@ def check_audit_trail(log: Log, ledger: Ledger, registry: ChainedFile | None = N
 
 
 def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None:
-    for called, chain in (("ledger", ledger), ("registry", registry)):
+    for file, chain in (("ledger", ledger), ("registry", registry)):
         number, _, head = ("" if chain is None else chain.last_log_head).partition(":")
         if head and log.hash_at(int(number)) != head:
             raise LedgerError(
-                f"{log.path}: the log is lost, or older than the {called}: its line {int(number) + 1} is not "
-                f"the one that the {called} names; nothing is answered"
+                f"{log.path}: the log is lost, or older than the {file}: its line {int(number) + 1} is not "
+                f"the one that the {file} names. Nothing is answered."
             )
     audit_trail: dict[str, ChainedFile | None] = {"ledger": ledger, "registry": registry}
     for line in tail(log.path):
@@ -57,12 +58,12 @@ def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None
         for name in [name for name in audit_trail if name in entry]:
             chain = audit_trail.pop(name)
             if chain is None or not chain.has(entry[name]):
-                called = "registry of persons" if name == "registry" else name
+                file = "registry of people" if name == "registry" else name
                 raise LedgerError(
-                    f"{log.path.parent}: the {called} is lost, or older than the log: it does not have what "
-                    f"line {entry['seq'] + 1} of the log names; nothing is answered"
+                    f"{log.path.parent}: the {file} is lost, or older than the log: line {entry['seq'] + 1} "
+                    f"of the log names an entry that the {name} lacks. Nothing is answered."
                 )
-        if "ledger" in entry and entry["kind"] != CONTINUED:  # it names all books that there were
+        if "ledger" in entry and entry["kind"] != CONTINUED:  # it names all files that there were
             return
 
 
@@ -71,29 +72,32 @@ def _check_contents(log: Log, ledger: Ledger) -> None:
     try:
         ledger.check()
     except LedgerError as error:
-        raise LedgerError(f"{log.path.parent}: {error}; nothing is answered") from None
+        raise LedgerError(f"{log.path.parent}: {error}. Nothing is answered.") from None
 
 
 def check_protection(path: Path, mode: str) -> None:
-    """Raise LedgerError if answers in the log were protected in a way that noise does not go with.
+    """Raise LedgerError if the protection of earlier answers does not go with ``mode``.
 
-    Noise after exact answers promises nothing, and exact answers after noise void what it promised.
+    Differential privacy after exact answers promises nothing, and exact answers afterwards void its promise.
     """
     if not path.exists():
         return
     for before in sorted(protections(_read(path))):
         if (before == "dp") != (mode == "dp"):
-            how = "with noise" if before == "dp" else f'without noise (mode = "{before}")'
+            how = "with" if before == "dp" else "without"
             why = (
-                "another protection would void what noise promised"
+                "another mode would void the promise of differential privacy"
                 if before == "dp"
-                else "noise would promise nothing any more"
+                else "differential privacy would promise nothing any more"
             )
-            raise LedgerError(f"{path.parent}: answered {how} before; {why}, so it needs a folder of its own")
+            raise LedgerError(
+                f"{path.parent}: the site answered {how} differential privacy before "
+                f'(mode = "{before}"), and {why}. Use a folder of its own.'
+            )
 
 
 def _read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log that say how it was answered, from the first; an unfinished last one is not read."""
+    """The lines of a log that name a protection, from the first; an unfinished last line is not read."""
     for line in lines(path):
         if b'"kind":"release"' in line:  # not read in full: it may be long
             yield {"kind": "release", "spent": b'"spent":null' not in line}
@@ -103,7 +107,7 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class Rules(Protocol):
-    """The rules that answers are given under, as the log names them: a site's policy, or a relay's rules."""
+    """The rules under which answers are given, as the log names them: a site's policy, or a relay's rules."""
 
     @property
     def digest(self) -> str: ...
@@ -133,14 +137,14 @@ class AuditLog:
         self.downstream = ""  # of a relay: which members did not answer, and why
         self.sum_members: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
-        self._views: set[str] = set()
+        self._transforms: set[str] = set()  # in the log
         if log is not None:
             log.append(
                 "opening",
                 site=name,
                 policy=policy.digest,
                 protection=protection,
-                summary=summary,  # the digest of the copy that it answers from
+                summary=summary,  # the digest of the summary table that the site answers from
                 study=study,  # the digest of the approved study
                 version=version("unpooled"),
                 authority="" if authority is None else authority.hex(),
@@ -152,10 +156,10 @@ class AuditLog:
         return "" if self._ledger is None else self._ledger.mark
 
     def check_request(self, request: Request) -> None:
-        """Refuse an envelope if its countersignature is forged, or names a line that the log does not have.
+        """Refuse a request if its countersignature is forged, or names a line that the log does not have.
 
-        Then the log was cut, or the site restored from an old backup: what it would answer could differ from
-        what it answered before. The refusal is not logged, so that the newest log can still be put back.
+        Then the log was cut, or the site restored from an old backup: its answer could differ from an earlier
+        one. The refusal is not logged, so that the newest log can still be put back.
         """
         if self._log is None or not request.countersigned or request.countersigned == self._countersigned:
             return
@@ -169,20 +173,20 @@ class AuditLog:
             raise QueryRefusedError("the log's head is not countersigned by the authority of this federation")
         if self._log.hash_at(int(number)) != head:
             raise QueryRefusedError(
-                f"the coordinator has received line {int(number) + 1} of this site's log, and the log does "
-                "not have it: it was cut, or restored from an old backup; nothing is answered until the "
-                "newest log is back"
+                f"the coordinator has received line {int(number) + 1} of this site's log, and the log lacks "
+                "it: the log was cut, or restored from an old backup. Nothing is answered until the newest "
+                "log is back."
             )
 
     def failed(self, request: Request, answer: Response) -> str:
-        """Log an answer that says only that there is none; asked again, the question is tried again."""
+        """Log a response without an answer; if it is asked again, the question is tried again."""
         try:
             return self(request, answer, failed=True)
         except LedgerError:  # e.g. a full disk, which may be what failed
             return ""
 
     def __call__(self, request: Request, answer: Response, failed: bool = False) -> str:
-        """Log an answer; the new head of the log, or "" without a log."""
+        """Log an answer; returns the new head of the log, or "" without a log."""
         if self._log is None:
             return ""
         if request.countersigned and request.countersigned != self._countersigned:
@@ -208,7 +212,7 @@ class AuditLog:
                 }
                 for part, reply in zip(request.parts, answer.replies, strict=True)
             ],
-            views=self._new_views(request),
+            transforms=self._new_transforms(request),
             refused=refused,
             shapes=[_shapes(reply) for reply in answer.replies],
             masked=any(isinstance(reply, MaskedElsewhere) for reply in answer.replies),
@@ -225,11 +229,11 @@ class AuditLog:
         )
         return f"{self._log.seq}:{head}"
 
-    def _new_views(self, request: Request) -> dict[str, Base64Payload]:
-        """The views of this envelope that the log does not hold yet; later lines give only their digests."""
+    def _new_transforms(self, request: Request) -> dict[str, Base64Payload]:
+        """The transforms of this request that the log does not have yet; later lines name their digests."""
         new = {digest(part.transform): part.transform for part in request.parts if part.transform is not None}
-        new = {name: transform for name, transform in new.items() if name not in self._views}
-        self._views |= set(new)
+        new = {name: transform for name, transform in new.items() if name not in self._transforms}
+        self._transforms |= set(new)
         return {name: Base64Payload(codec.encode(transform)) for name, transform in new.items()}
 
     def close(self) -> None:
@@ -248,12 +252,12 @@ class AuditLog:
     def answered(self) -> dict[tuple[RequestId, str], Response]:
         """The answers of the latest round in the log, which a restarted coordinator may ask for again.
 
-        Only those that were given from what the site answers from now: after a change of protection, copy,
-        rules or study a question is answered anew, or refused.
+        Only answers from the site's present source count: after a change of protection, summary table, rules
+        or study a question is answered anew, or refused.
         """
-        found: dict[tuple[RequestId, str], Response] = {}
+        answers: dict[tuple[RequestId, str], Response] = {}
         if self._log is None:
-            return found
+            return answers
         since: dict[tuple[RequestId, str], Response] = {}  # the opening of which is not read yet
         latest: tuple[str, int] | None = None
         over = False
@@ -262,7 +266,7 @@ class AuditLog:
                 entry = parsed(line, self._log.path)
                 if tuple(map(entry.get, ("protection", "summary", "policy", "study"))) != self._from:
                     break
-                found |= since
+                answers |= since
                 since = {}
             if over:
                 if not since:
@@ -278,7 +282,7 @@ class AuditLog:
                 request_id = RequestId(entry["run"], entry["seed"], entry["round"], entry["exchange"])
                 answer: Response = codec.decode(unpacked(entry["payload"]), expect=Response)
                 since[request_id, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
-        return found
+        return answers
 
 
 def _shapes(reply: Reply) -> dict[str, list[int]]:
@@ -290,12 +294,12 @@ def _shapes(reply: Reply) -> dict[str, list[int]]:
 
 
 def _smallest(replies: tuple[Reply, ...]) -> float | None:
-    """The smallest count in any reply; None if no reply shows a count."""
+    """The smallest count in any reply; None if no reply has a count."""
     counts: list[Any] = [
         value[value > 0]
         for reply in replies
         for name, figure in figures(type(reply)).items()
         if isinstance(figure, Count) and (value := getattr(reply, name)).size
     ]
-    shown = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
-    return float(shown.min()) if len(shown) else None
+    every = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
+    return float(every.min()) if len(every) else None

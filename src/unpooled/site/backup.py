@@ -1,7 +1,8 @@
 """Backup and restore of a folder: that of a site, even while it answers, or that of a federation.
 
-A site's log and its ledger name each other, so they must be of the same moment. The backup holds the ledger's
-write lock while it reads both: what the site then adds to its log names only what the ledger has already.
+A site's log and its ledger name each other, so they must be from the same moment. The backup holds the
+ledger's write lock while it reads both: what the site then adds to its log names only entries that the ledger
+has already.
 
 A backup has files of known names only (``_KNOWN``), and a restore writes no others. The digests in it show
 damage. They do not show who made it: the operator must know where a backup comes from.
@@ -26,11 +27,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from unpooled.errors import InputError
+from unpooled.site.folder_format import check_folder_format
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import sync_folder
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.storage.file_locks import is_locked, lock_owner
 
-LIMIT = 10 * 10**9  # bytes of all files together that a restore writes, unless told otherwise
+LIMIT = 10 * 10**9  # bytes of all files together that a restore writes by default
 _ABOUT = "unpooled-backup.json"
 _LEDGER = "ledger.sqlite"
 _MARKS = (
@@ -50,7 +53,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _KNOWN = re.compile(
     "|".join(
         (
-            # a site, or a region
+            # a site, or a relay
             r"(invitation|enrolled|erasures)\.json",
             r"(private|identity)\.key",
             r"log(-\d{9}-\d{9})?\.jsonl",
@@ -77,12 +80,13 @@ _KNOWN = re.compile(
 
 
 def is_backup_source(folder: Path) -> bool:
-    """Return whether a folder is that of a site or of a federation."""
+    """Return whether a folder is that of a site or federation; LedgerError if it has an earlier format."""
+    check_folder_format(folder)
     return any((folder / name).exists() for name in _MARKS)
 
 
 def backup(folder: Path, target: Path) -> int:
-    """Write all that a folder needs into one tar file; the number of files."""
+    """Write all files that a folder needs into one tar file; returns their number."""
     folder = folder.absolute()
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -92,6 +96,7 @@ def backup(folder: Path, target: Path) -> int:
                 digests[path] = hashlib.sha256(data).hexdigest()
                 _add(tar, path, data)
             about = {
+                "format": FORMAT,
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "by": account(),
                 "version": version("unpooled"),
@@ -110,17 +115,17 @@ def backup(folder: Path, target: Path) -> int:
 
 def files_not_in_backup(folder: Path) -> list[str]:
     """Return the files in a folder that a backup does not have, besides those of processes and engines."""
-    found = []
+    others = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         known = _KNOWN.fullmatch(name.as_posix()) or name.parts[0] in _ENGINES
         if not known and not path.is_dir() and not name.name.startswith(_PROCESSES):
-            found.append(name.as_posix())
-    return found
+            others.append(name.as_posix())
+    return others
 
 
 class RestoreResult(NamedTuple):
-    """What a restore did: when the backup was made, and where the folder is now that was replaced."""
+    """The result of a restore: when the backup was made, and where the replaced folder is now."""
 
     made: str
     replaced: Path | None
@@ -129,23 +134,23 @@ class RestoreResult(NamedTuple):
 def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = LIMIT) -> RestoreResult:
     """Write a backup into ``folder``, whole or not at all; all of it is checked before anything is written.
 
-    A folder that is there is replaced only if ``replace`` says so. It is kept beside the new one, because its
-    log may be newer.
+    An existing folder is replaced only with ``replace=True``. It is kept next to the new one, because its log
+    may be newer.
     """
     folder = Path(os.path.realpath(folder))
     if not archive.is_file():
         raise InputError(f"{archive}: no such file")
     with archive.open("rb") as file:
         made, digests = _checked(file, archive, limit)
-        there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-        if there and not replace:
-            raise InputError(f"{folder} exists; say --overwrite to replace it")
+        exists = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        if exists and not replace:
+            raise InputError(f"{folder} already exists. Use --overwrite to replace it.")
         _check_not_used(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
             _write(file, building, digests, limit)
-            replaced = _beside(folder) if there else None
+            replaced = _free_name(folder) if exists else None
             if replaced is not None:
                 os.rename(folder, replaced)
             try:
@@ -163,8 +168,9 @@ def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = 
 
 def _checked(file: BinaryIO, archive: Path, limit: int) -> tuple[str, dict[str, str]]:
     """The time of a backup and the digests of its files; InputError unless all of it may be written."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     about = b""
+    description: dict[str, Any] = {}
     try:
         for name, blocks in _members(file, limit):
             digest = hashlib.sha256()
@@ -175,9 +181,12 @@ def _checked(file: BinaryIO, archive: Path, limit: int) -> tuple[str, dict[str, 
                 if len(about) > _MAX_ABOUT:
                     raise InputError(f"{_ABOUT} is too large")
             if name != _ABOUT:
-                found[name] = digest.hexdigest()
-        said: dict[str, Any] = json.loads(about)
-        made, digests = datetime.fromisoformat(said["made"]).isoformat(), dict(said["files"])
+                digests[name] = digest.hexdigest()
+                continue
+            description = json.loads(about)  # at once: files of another format may have other names
+            if wrong := format_error(description.get("format")):
+                raise InputError(f"the backup has {wrong}")
+        made, recorded = datetime.fromisoformat(description["made"]).isoformat(), dict(description["files"])
     except InputError as error:
         raise InputError(f"{archive}: {error}. Nothing was written.") from error
     except (
@@ -185,13 +194,13 @@ def _checked(file: BinaryIO, archive: Path, limit: int) -> tuple[str, dict[str, 
         *(KeyError, ValueError, TypeError, AttributeError),
     ) as error:
         raise InputError(f"{archive}: not a backup of unpooled, or damaged") from error
-    if found != digests:
+    if digests != recorded:
         raise InputError(f"{archive}: damaged: a file in it is not the one that was backed up")
-    return made, found
+    return made, digests
 
 
 def _write(file: BinaryIO, building: Path, digests: dict[str, str], limit: int) -> None:
-    """Write the files of a backup that was checked; each must still be the one that was."""
+    """Write the files of a backup that was checked; each must still have the digest of that check."""
     for name, blocks in _members(file, limit):
         if name == _ABOUT:
             continue
@@ -213,9 +222,10 @@ def _write(file: BinaryIO, building: Path, digests: dict[str, str], limit: int) 
 
 
 def _members(file: BinaryIO, limit: int) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """(name, content in blocks) of every file in an archive; InputError for anything else than a known file."""
+    """(name, content in blocks) of every file in an archive; InputError for anything but known files."""
     file.seek(0)
     seen: set[str] = set()
+    unknown = ""
     with (
         gzip.GzipFile(fileobj=file, mode="rb") as plain,
         tarfile.open(fileobj=_Bounded(plain, limit), mode="r:") as tar,  # type: ignore[call-overload]
@@ -224,14 +234,17 @@ def _members(file: BinaryIO, limit: int) -> Iterator[tuple[str, Iterator[bytes]]
             name = member.name[:200]
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
                 raise InputError(f"{name!r} in it is not a plain file")
-            if name != _ABOUT and not _KNOWN.fullmatch(name):
-                raise InputError(f"{name!r} in it is not a file that unpooled site backup writes")
             if name in seen or len(seen) >= _MAX_FILES:
                 raise InputError(f"{name!r} is in it twice" if name in seen else "too many files are in it")
             if member.size > limit - member.offset_data:
                 raise _too_large(limit)
             seen.add(name)
-            yield name, _blocks(tar, member)
+            if name == _ABOUT or _KNOWN.fullmatch(name):
+                yield name, _blocks(tar, member)
+            else:
+                unknown = unknown or name  # named at the end, after the description with the format
+    if unknown:
+        raise InputError(f"{unknown!r} in it is not a file that unpooled site backup writes")
 
 
 def _blocks(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
@@ -241,7 +254,7 @@ def _blocks(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
 
 
 class _Bounded:
-    """The unpacked bytes of an archive up to a limit, of which few are read at once."""
+    """The unpacked bytes of an archive up to a limit, read in small blocks."""
 
     def __init__(self, file: gzip.GzipFile, limit: int) -> None:
         self._file, self._limit = file, limit
@@ -265,7 +278,7 @@ class _Bounded:
 
 
 def _too_large(limit: int) -> InputError:
-    return InputError(f"its files have more than {limit / 1e9:g} GB together, and --max-gb says how many may")
+    return InputError(f"its files have more than {limit / 1e9:g} GB together. Use --max-gb to allow more")
 
 
 def _check_not_used(folder: Path) -> None:
@@ -275,8 +288,8 @@ def _check_not_used(folder: Path) -> None:
             raise InputError(f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled {stop}.")
 
 
-def _beside(folder: Path) -> Path:
-    """A free name beside a folder, for the folder that is replaced."""
+def _free_name(folder: Path) -> Path:
+    """A free name next to a folder, for the folder that is replaced."""
     number = 1
     while os.path.lexists(path := folder.with_name(f"{folder.name}.replaced-{number}")):
         number += 1
@@ -284,26 +297,29 @@ def _beside(folder: Path) -> Path:
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """(path, content) of every file to keep; a site's log and ledger as of one moment."""
-    apart = set()
+    """(path, content) of every file to keep; a site's log and ledger are from one moment."""
+    written = set()
     with _unchanged(folder / _LEDGER) as ledger:
         if ledger is not None:
-            apart.add(_LEDGER)
+            written.add(_LEDGER)
             yield _LEDGER, ledger
         for path in sorted(folder.glob("log*.jsonl")):
             if _KNOWN.fullmatch(path.name):
-                apart.add(path.name)
+                written.add(path.name)
                 data = path.read_bytes()
-                yield path.name, data[: data.rfind(b"\n") + 1]  # a line that is being written was not sent
+                yield (
+                    path.name,
+                    data[: data.rfind(b"\n") + 1],
+                )  # the answer of an unfinished line was not sent
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not path.is_symlink() and _KNOWN.fullmatch(name) and name not in apart:
+        if path.is_file() and not path.is_symlink() and _KNOWN.fullmatch(name) and name not in written:
             yield name, path.read_bytes()
 
 
 @contextmanager
 def _unchanged(ledger: Path) -> Iterator[bytes | None]:
-    """The content of a ledger, to which nobody writes meanwhile; None if there is none."""
+    """The content of a ledger, to which no process writes meanwhile; None if there is none."""
     if not ledger.exists():
         yield None
         return
@@ -317,10 +333,10 @@ def _snapshot(path: Path) -> bytes:
     """The database with what is in its write-ahead log, as one file."""
     with (
         closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source,
-        closing(sqlite3.connect(":memory:")) as copy,
+        closing(sqlite3.connect(":memory:")) as target,
     ):
-        source.backup(copy)
-        return bytes(copy.serialize())
+        source.backup(target)
+        return bytes(target.serialize())
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

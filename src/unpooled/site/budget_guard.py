@@ -1,4 +1,4 @@
-"""Noise at a site that answers with nothing else: every reply is paid for, kept, and given again."""
+"""The privacy budget of a site with mode = "dp": every answer is charged, kept, and given again."""
 
 import math
 from contextlib import AbstractContextManager
@@ -19,27 +19,25 @@ from unpooled.typing import Rows
 
 
 class BudgetGuard(Guard):
-    """Refuse whatever has no noise, and pay for the rest out of the site's budget, in its ledger.
+    """Refuse queries without noise, and charge the others to the site's privacy budget, in its ledger.
 
-    A question is paid for out of two budgets, that of the policy and that of the approved study, if any.
-
-    A paid answer is kept under all that it depends on: the run, the turn and the whole request, stages of
-    secure sums included. The same again gets the same bytes; anything else is paid again. Refusals depend on
-    the question, the policy and the ledger alone, never on rows.
+    A query is charged to two budgets: that of the policy and that of the approved study, if any. A charged
+    answer is kept under all that it depends on: the run, the request id and the whole request, stages of
+    secure sums included. The same request gets the same bytes again; any other is charged again. Refusals
+    depend only on the query, the policy and the ledger, and not on rows.
     """
 
     def __init__(self, policy: Policy, ledger: Ledger, study: Study | None = None) -> None:
         self._ledger, self._rows = ledger, policy.domain.rows
-        self._sizes = PrivateQuestionLimits(
-            remaining=inf, rows=policy.domain.rows
-        )  # the ledger limits the budget
+        # the ledger limits the budget
+        self._sizes = PrivateQuestionLimits(remaining=inf, rows=policy.domain.rows)
         ledger.bind_unit(policy.dp.rows_per_person if policy.dp.privacy_unit == "person" else 0)
-        self._unit = float(policy.dp.rows_per_person**2)  # a person shifts a reply so many times as a row
+        self._unit = float(policy.dp.rows_per_person**2)  # a person shifts a reply by this factor of a row
         budget = gdp_mu(policy.dp.epsilon_total, policy.dp.delta) ** 2
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
         self._study = None if study is None else _StudyBudget(study, policy.dp.delta, self._unit)
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
         latest = self._ledger.latest(request.request_id.run)
         if request.request_id.round < latest:
             raise QueryRefusedError(f"round {request.request_id.round} is over: round {latest} was answered")
@@ -48,20 +46,20 @@ class BudgetGuard(Guard):
                 part.question.check(self._sizes)
             elif part.verb != STAGE and not isinstance(part.question, SCHEMA):  # a schema is declared
                 raise QueryRefusedError(
-                    f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
+                    f"the policy requires differential privacy, and {codec.name_of(type(part.question))} "
                     "is answered without noise"
                 )
 
     def cached_response(self, request: Request) -> Response | None:
-        paid = self._ledger.cached_response(request.request_id, request_digest(request))
-        return None if paid is None else codec.decode(paid, expect=Response)
+        answer = self._ledger.cached_response(request.request_id, request_digest(request))
+        return None if answer is None else codec.decode(answer, expect=Response)
 
     def accountant(self, request: Request) -> BudgetAccountant:
-        """The purse that pays for the answer to this envelope."""
+        """The accountant that charges the answer to this request."""
         return _RequestAccountant(self._ledger, request, self._limits, self._study, self._unit, self._rows)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """A masked answer with noise is kept together with the state of its mask, or neither is."""
+        """Keep a masked answer with noise together with the state of its mask, or neither."""
         return self._ledger.transaction()
 
     def before_release(self, request: Request, answer: Response) -> None:
@@ -72,23 +70,23 @@ class BudgetGuard(Guard):
 class _StudyBudget:
     """The epsilon that an approved study may spend, for one row.
 
-    A study is of one run (``StudyGuard``), so the ledger's sum over that run is what the study has spent.
+    A study has one run (``StudyGuard``), so the ledger's sum over that run is what the study has spent.
     """
 
     def __init__(self, study: Study, delta: float, unit: float) -> None:
         self._study, self._delta, self._unit = study, delta, unit
-        self._most = gdp_mu(study.epsilon, delta) ** 2 if study.epsilon else 0.0
+        self._max = gdp_mu(study.epsilon, delta) ** 2 if study.epsilon else 0.0
 
     def check(self, ledger: Ledger, charge: float) -> None:
-        """Raise Refused if the charge would pass what the study may spend."""
+        """Raise QueryRefusedError if the charge would exceed what the study may spend."""
         before = ledger.spent(self._study.run) / self._unit
         after = before + charge / self._unit
-        if after <= self._most * (1 + 1e-9):
+        if after <= self._max * (1 + 1e-9):
             return
         title, epsilon, spent = self._study.title, self._study.epsilon, self._epsilon(before)
         raise QueryRefusedError(
             f"the approved study {title!r} may spend epsilon {epsilon:g} at delta {self._delta:g}. "
-            f"It has {max(epsilon - spent, 0.0):.3g} left, and this question would raise what it has spent "
+            f"It has {max(epsilon - spent, 0.0):.3g} left, and this query would raise what it has spent "
             f"from {spent:.3g} to {self._epsilon(after):.3g}. Propose a study with a larger epsilon."
         )
 
@@ -97,7 +95,7 @@ class _StudyBudget:
 
 
 class _RequestAccountant(BudgetAccountant):
-    """The purse of one request: charges the ledger under it."""
+    """The accountant of one request: charges the ledger for it."""
 
     def __init__(
         self,
@@ -108,12 +106,13 @@ class _RequestAccountant(BudgetAccountant):
         unit: float,
         rows: int,
     ) -> None:
-        self._ledger, self._post, self._limits, self._study = ledger, request, limits, study
+        self._ledger, self._request, self._limits, self._study = ledger, request, limits, study
         self._unit, self.rows = unit, rows
 
     def _charge(self, price: float) -> None:
         charge = price * self._unit
-        with self._ledger.transaction():  # nothing else is charged between the check and the charge
+        with self._ledger.transaction():  # no other charge between the check and this one
             if self._study is not None:
                 self._study.check(self._ledger, charge)
-            self._ledger.charge(self._post.request_id, request_digest(self._post), charge, self._limits)
+            request = self._request
+            self._ledger.charge(request.request_id, request_digest(request), charge, self._limits)

@@ -16,52 +16,56 @@ from typing import Any
 from unpooled.errors import LedgerError
 from unpooled.storage.file_format import FORMAT, format_error
 
+_APPLICATION = int.from_bytes(b"unpl")  # SQLite's application_id; user_version is the format
 CHAIN = """
 CREATE TABLE IF NOT EXISTS chain (
-    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL
+    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, entry TEXT NOT NULL
 );
 """
 
 
 def _close_quietly(db: sqlite3.Connection) -> None:
-    with suppress(sqlite3.ProgrammingError):  # of another thread: it goes with the last reference
+    with suppress(sqlite3.ProgrammingError):  # opened in another thread: it is closed with the last reference
         db.close()
 
 
 class ChainedFile:
     """An SQLite file whose every write is a link of a chain of hashes.
 
-    ``log_head`` gives the head of the site's log, "number:hash", where there is one.
+    ``name`` is the file's name in messages. ``log_head`` gives the head of the site's log, "number:hash",
+    where there is one.
     """
 
-    def __init__(self, db: sqlite3.Connection, called: str) -> None:
-        self._db, self._called = db, called
+    def __init__(self, db: sqlite3.Connection, name: str) -> None:
+        self._db, self._name = db, name
         self.log_head: Callable[[], str] = lambda: ""
-        self._finalizer = weakref.finalize(self, _close_quietly, db)  # for whoever forgets it
+        self._finalizer = weakref.finalize(self, _close_quietly, db)  # if nobody closes it
         self._finalizer.atexit = False
 
     def create(self, schema: str, where: object) -> None:
         """Create the tables in an empty file; LedgerError if the file has tables of another format."""
         if self._db.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-            self._db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version = {FORMAT};COMMIT;")
+            marks = f"PRAGMA application_id = {_APPLICATION};PRAGMA user_version = {FORMAT}"
+            self._db.executescript(f"BEGIN IMMEDIATE;{schema};{marks};COMMIT;")
         self.check_format(where)
 
     def check_format(self, where: object) -> None:
         """Raise LedgerError if the file has another format."""
-        (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        if wrong := format_error(found or None):
-            raise LedgerError(f"{where}: the {self._called} has {wrong}")
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (number,) = self._db.execute("PRAGMA user_version").fetchone()
+        if wrong := format_error(number if application == _APPLICATION else None):
+            raise LedgerError(f"{where}: the {self._name} has {wrong}")
 
     def close(self) -> None:
         self._finalizer.detach()
         self._db.close()
 
     @contextmanager
-    def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the write lock from its start, and adds a link for ``what`` it writes."""
+    def _writing(self, *entry: Any) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the write lock from its start, and adds a link with this entry."""
         with self.transaction():
             yield self._db
-            self._link(what)
+            self._link(entry)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -75,25 +79,25 @@ class ChainedFile:
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:  # e.g. a full disk
             self._rollback()
-            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
+            raise LedgerError(f"the {self._name} cannot be written, so nothing is sent: {error}") from error
         except BaseException:
             self._rollback()
             raise
 
-    def _link(self, what: tuple[Any, ...]) -> None:
+    def _link(self, entry: tuple[Any, ...]) -> None:
         seq, digest, _ = self._last()
-        head, text = self.log_head(), json.dumps(what)
+        head, text = self.log_head(), json.dumps(entry)
         self._db.execute(
             "INSERT INTO chain VALUES (?, ?, ?, ?)", (seq + 1, _link_digest(digest, head, text), head, text)
         )
 
     def written(self) -> Iterator[list[Any]]:
-        """The text of every link, in order; LedgerError where a link does not follow from the one before."""
+        """The entry of every link, in order; LedgerError where a link does not follow from the one before."""
         expected, digest = 1, ""
-        for seq, found, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
-            if seq != expected or found != _link_digest(digest, head, text):
-                raise LedgerError(f"the {self._called} was changed by another program: entry {seq}")
-            expected, digest = seq + 1, found
+        for seq, own, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
+            if seq != expected or own != _link_digest(digest, head, text):
+                raise LedgerError(f"another program changed the {self._name}: entry {seq}")
+            expected, digest = seq + 1, own
             yield json.loads(text)
 
     def _rollback(self) -> None:
@@ -101,8 +105,8 @@ class ChainedFile:
             self._db.execute("ROLLBACK")
 
     def _last(self) -> tuple[int, str, str]:
-        found = self._db.execute("SELECT seq, digest, head FROM chain ORDER BY seq DESC LIMIT 1").fetchone()
-        return (0, "", "") if found is None else found
+        row = self._db.execute("SELECT seq, digest, head FROM chain ORDER BY seq DESC LIMIT 1").fetchone()
+        return (0, "", "") if row is None else row
 
     @property
     def mark(self) -> str:
@@ -113,8 +117,8 @@ class ChainedFile:
     def has(self, mark: str) -> bool:
         """True if this link is in the chain."""
         number, _, digest = mark.partition(":")
-        found = self._db.execute("SELECT digest FROM chain WHERE seq = ?", (int(number or 0),)).fetchone()
-        return not mark or (found is not None and found[0] == digest)
+        row = self._db.execute("SELECT digest FROM chain WHERE seq = ?", (int(number or 0),)).fetchone()
+        return not mark or (row is not None and row[0] == digest)
 
     @property
     def last_log_head(self) -> str:
@@ -122,5 +126,5 @@ class ChainedFile:
         return self._last()[2]
 
 
-def _link_digest(before: str, head: str, what: str) -> str:
-    return sha256(json.dumps([before, head, what]).encode()).hexdigest()
+def _link_digest(before: str, head: str, entry: str) -> str:
+    return sha256(json.dumps([before, head, entry]).encode()).hexdigest()

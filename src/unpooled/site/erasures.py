@@ -1,9 +1,9 @@
-"""The erasures of a site as its folder tells of them: when, how many groups, ordered by whom; never of whom.
+"""The erasures of a site in its folder: when, how many groups and on whose order, but not which people.
 
-An erasure is written here before the registry has it, so that sites that are running stop first, and marked
-as finished when copy and tables are as the registry says; whoever comes after a kill finishes it, or takes
-back what the registry never got. A finished one names the registry's entry: a registry of before is found
-by this file, also where nothing was answered since.
+An erasure is written here before the registry has it, so that sites that are running stop first. It is marked
+as finished when the summary table agrees with the registry. After a kill, the next process finishes it, or
+removes it if the registry never had it. A finished erasure names the registry's entry, so this file reveals
+an older registry even if nothing was answered since.
 """
 
 import json
@@ -33,9 +33,9 @@ class Erasures:
     def read(self) -> list[dict[str, Any]]:
         """Return all erasures, the first one first."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            if isinstance(found, list) and all(isinstance(one, dict) for one in found):
-                return found
+            erasures = json.loads(self.path.read_text(encoding="utf-8"))
+            if isinstance(erasures, list) and all(isinstance(one, dict) for one in erasures):
+                return erasures
         except FileNotFoundError:
             return []
         except ValueError:
@@ -43,30 +43,30 @@ class Erasures:
         raise LedgerError(f"{self.path}: not a list of erasures, or damaged")
 
     def identifiers(self) -> tuple[tuple[Any, ...], ...]:
-        """What tells one erasure from another; the same before and after it is finished."""
+        """Return what identifies each erasure, the same before and after it is finished."""
         return tuple((one.get("utc"), one.get("groups"), one.get("entry")) for one in self.read())
 
     @property
     def unfinished(self) -> bool:
-        """True if a process was killed during an erasure, or is at it."""
+        """True if a process is erasing somebody, or was killed while it did."""
         try:
             return f'"{_UNFINISHED}"'.encode() in self.path.read_bytes()
         except FileNotFoundError:
             return False
 
     def begin(self, entry: str, groups: int, by: str) -> None:
-        """Tell running sites of an erasure, before the registry has it under the name ``entry``."""
-        said = {
+        """Announce an erasure to running sites, before the registry has it under the name ``entry``."""
+        erasure = {
             "utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "groups": groups,
             "by": by,
             "entry": entry,
             _UNFINISHED: True,
         }
-        self._write([*self.read(), said])
+        self._write([*self.read(), erasure])
 
     def finish(self, entries: Collection[str]) -> None:
-        """Keep those that the registry has; what it never got is as if it had not been asked for."""
+        """Keep the erasures that the registry has, as finished, and remove those that it never had."""
         kept = [one for one in self.read() if not one.get(_UNFINISHED) or one["entry"] in entries]
         self._write([{key: value for key, value in one.items() if key != _UNFINISHED} for one in kept])
 
@@ -75,10 +75,10 @@ class Erasures:
         for one in self.read():
             if not one.get(_UNFINISHED) and one.get("entry") not in entries:
                 raise LedgerError(
-                    f"{self.folder}: the registry of persons is older than {ERASURES}, or lost: it does not "
-                    f"have the erasure of {one.get('utc')}, and would show who was erased. Put the newest "
-                    "registry and copy back; nothing is answered or renewed"
+                    f"{self.folder}: the registry of people is older than {ERASURES}, or lost: it lacks the "
+                    f"erasure of {one.get('utc')}, and would disclose the erased people. Nothing is answered "
+                    "or updated. Put the newest registry and summary table back."
                 )
 
-    def _write(self, said: list[dict[str, Any]]) -> None:
-        write_atomically(self.path, (json.dumps(said, indent=1) + "\n").encode())
+    def _write(self, erasures: list[dict[str, Any]]) -> None:
+        write_atomically(self.path, (json.dumps(erasures, indent=1) + "\n").encode())

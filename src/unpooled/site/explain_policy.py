@@ -1,4 +1,4 @@
-"""A policy as a commented file, and in plain words."""
+"""A policy as a commented file, and explained in sentences."""
 
 import json
 from dataclasses import replace
@@ -8,89 +8,91 @@ from unpooled.privacy.presets import PRESETS, preset
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
 
-_COMMENTS, _LONG = 33, 60  # where comments begin; longer lines push theirs away, and not those of all
-_ROWS = 1_000_000  # declared of a site with noise, until its officer says a number
+_COMMENTS, _LONG = 33, 60  # the column of comments, and the length from which a line has its comment after it
+_ROWS = 1_000_000  # the declared rows of a site with mode = "dp", until its officer writes a number
 TEMPLATE = """\
-# What this site answers. Everything not said here has the value shown by `unpooled site policy`.
-# Unknown keys are refused; nothing that a coordinator sends can loosen a rule.
-version = 2
+# The rules under which this site answers queries. `unpooled site policy` explains them.
+# A rule that is missing here has its default. An unknown key is an error.
+# Nothing that a coordinator sends can loosen a rule.
+format = {format}
 
 [site]
 id = {id}\t# the name under which the site joins; "": any
-contact = {contact}\t# whom to ask about this policy
+contact = {contact}\t# the person to ask about this policy
 
 [protect]
-mode = {mode}\t# summary | dp | raw
-min_group_size = {min_group_size}\t# copy: persons in a group, at least; 0: proposed, 5 to 11
-person = {person}\t# copy: the column that says whose row it is; "": every row is a person
-columns = {columns}\t# copy: columns that studies are about
-sensitive = {sensitive}\t# copy: columns that do not decide who is grouped with whom
-log = {log}\t# copy: columns of which it holds the logarithm only
-preset = {preset}\t# a published rule that this policy keeps to: {presets}
-consumption = {consumption}\t# copy: columns of which nobody may have a large share of a total
-max_share = {max_share}\t# copy: of a group's total in such a column, at most
-auto_approve = {auto_approve}\t# copy: answer from it before anybody approved it
-min_cluster_size = {min_cluster_size}\t# trusted: no group of fewer rows is shown
+mode = {mode}\t# summary: a summary table | dp: differential privacy | raw: exact answers
+min_group_size = {min_group_size}\t# summary: fewest people in a group; 0: 5 to 11, by the number of people
+person = {person}\t# summary: the column that identifies people; "": every row is a person
+columns = {columns}\t# summary: columns that studies are about
+sensitive = {sensitive}\t# summary: columns that do not decide who is grouped with whom
+log = {log}\t# summary: columns of which the table has only the logarithm
+preset = {preset}\t# a published rule that this policy follows: {presets}
+consumption = {consumption}\t# summary: columns in which nobody may have a large share of a total
+max_share = {max_share}\t# summary: the largest share of a group's total in such a column
+auto_approve = {auto_approve}\t# summary: answer from a table that nobody approved
+min_cluster_size = {min_cluster_size}\t# raw: fewest rows in a group that is disclosed
 
 [jobs]
 algorithms = {algorithms}
-modules = {modules}\t# installed modules whose methods it trusts, e.g. "hospital_methods"
+modules = {modules}\t# installed modules whose methods the site trusts, e.g. "hospital_methods"
 describe = {describe}\t# sums for the report: profiles, spread, how sites differ
-max_runs = {max_runs}\t# noise, trusted
-max_rounds = {max_rounds}\t# noise, trusted: a run
+max_runs = {max_runs}\t# dp, raw
+max_rounds = {max_rounds}\t# dp, raw: in one run
 
 [studies]
-approve = {approve}\t# ask | known: ask somebody here, or approve purposes of this coordinator
+approve = {approve}\t# ask: somebody here approves each study | known: the policy does, for these purposes
 purposes = {purposes}\t# known: word for word, as studies name them; "*": any
 
 [aggregation]
-secure = {secure}\t# off | preferred | required: only sums over sites can be read
-min_sites = {min_sites}
-{noise}
+secure = {secure}\t# secure sums: off | preferred | required
+min_sites = {min_sites}\t# fewest sites in a secure sum
+{dp}
 [wire]
 max_message_bytes = {max_message_bytes}
 """
-_NOISE = """
-[dp]\t# noise: differential privacy, and a budget for all answers together
-privacy_unit = {privacy_unit}\t# whom it protects: row | person (said by [protect] person)
-rows_per_person = {rows_per_person}\t# further rows of a person are left out
-honest_sites = {honest_sites}\t# on a roster, which share one noise; 1: it adds all
+_DP = """
+[dp]\t# differential privacy: one budget for all answers together
+privacy_unit = {privacy_unit}\t# row | person (the column [protect] person identifies people)
+rows_per_person = {rows_per_person}\t# a person's other rows are left out
+honest_sites = {honest_sites}\t# participants of a secure sum that share one noise; 1: only this site
 delta = {delta}
 epsilon_total = {epsilon_total}
 {domain}"""
 _DOMAIN = """
-[domain]\t# noise: all that is told of the table; stated, never computed from rows
+[domain]\t# dp: the public facts about the table, declared here and not computed from rows
 columns = {columns}
 lower = {lower}
 upper = {upper}
-rows = {rows}\t# the most rows that there can be
+rows = {rows}\t# an upper bound on the number of rows
 """
-_NO_NOISE = """
+_DP_EXAMPLE = """
 # For mode = "dp":
 # [dp]
 # delta = 1e-6
 # epsilon_total = 1.0
-# [domain]                       # all that is told of the table: stated here, never computed from rows
+# [domain]                       # the public facts about the table, declared here and not computed from rows
 # columns = ["age", "bmi"]
 # lower = [0, 10]
 # upper = [110, 80]
-# rows = 10000                   # the most rows that there can be
+# rows = 10000                   # an upper bound on the number of rows
 """
 
 
 def to_toml(policy: Policy) -> str:
-    """A policy as a file with a comment on each rule."""
+    """Return a policy as a file with a comment on each rule."""
     p, jobs, dp, domain = policy.protect, policy.jobs, policy.dp, policy.domain
-    noise = _NO_NOISE
+    private = _DP_EXAMPLE
     if policy.private or domain.columns:
         ranges = {name: _toml(getattr(domain, name)) for name in domain.__dataclass_fields__}
-        noise = _NOISE.format(
+        private = _DP.format(
             **{name: _toml(getattr(dp, name)) for name in dp.__dataclass_fields__},
             domain=_DOMAIN.format(**ranges) if domain.columns or domain.rows else "",
         )
     values = {
         **{name: getattr(p, name) for name in p.__dataclass_fields__},
         **{name: getattr(jobs, name) for name in jobs.__dataclass_fields__},
+        "format": policy.format,
         "id": policy.site.id,
         "contact": policy.site.contact,
         **{name: getattr(policy.studies, name) for name in policy.studies.__dataclass_fields__},
@@ -98,8 +100,8 @@ def to_toml(policy: Policy) -> str:
         "min_sites": policy.aggregation.min_sites,
         "max_message_bytes": policy.wire.max_message_bytes,
     }
-    said = {name: _toml(value) for name, value in values.items()}
-    text = _aligned(TEMPLATE.format(**said, noise=noise, presets=" | ".join(PRESETS)))
+    rules = {name: _toml(value) for name, value in values.items()}
+    text = _aligned(TEMPLATE.format(**rules, dp=private, presets=" | ".join(PRESETS)))
     if p.preset:
         rule = PRESETS[p.preset]
         text = f"# Preset {rule.name}: {rule.rule}.\n# {rule.by}: {rule.where}\n{text}"
@@ -108,7 +110,7 @@ def to_toml(policy: Policy) -> str:
 
 
 def _aligned(text: str) -> str:
-    """Comments below each other, where a line has one after a tab; JSON writes a tab in a value otherwise."""
+    """The text with the comments, which follow a tab, in one column; a tab in a value is escaped by JSON."""
     parts = [line.partition("\t") for line in text.splitlines()]
     width = max(_COMMENTS, *(len(rule) + 2 for rule, _, comment in parts if comment and len(rule) < _LONG))
     return "".join(
@@ -125,12 +127,12 @@ def _toml(value: Any) -> str:
 def template(
     site: str, name: str = "", *, person: str = "", consumption: tuple[str, ...] = (), rows: int = 0
 ) -> str:
-    """A policy file of the defaults, or of the preset of a name, each rule with its meaning."""
+    """Return a policy file with the defaults, or with the preset of a name, and a comment on each rule."""
     protect, dp, domain = Protect(person=person, consumption=consumption), Budget(), Domain(rows=rows)
     if name:
         rule = preset(name)
-        least = max(rule.min_people, protect.min_cluster_size)
-        protect = replace(protect, preset=name, mode=rule.mode, min_cluster_size=least)
+        rows_in_group = max(rule.min_people, protect.min_cluster_size)
+        protect = replace(protect, preset=name, mode=rule.mode, min_cluster_size=rows_in_group)
         if rule.mode == "summary":
             protect = replace(protect, min_group_size=rule.min_people)
         else:
@@ -142,140 +144,146 @@ def template(
 
 
 def explain(policy: Policy) -> list[tuple[str, list[str]]]:
-    """A policy in sentences, by heading: what the site answers, refuses, protects and records."""
+    """Return a policy in sentences, by heading: what the site answers, refuses, protects and records."""
     jobs = policy.jobs
-    will = [
-        f"It takes part in: {', '.join(jobs.algorithms) or 'nothing'}.",
+    answers = [
+        f"The site takes part in these methods: {', '.join(jobs.algorithms) or 'none'}.",
         *_MODES[policy.protect.mode](policy),
     ]
     if jobs.modules:
-        will.append(f"It trusts the methods of these installed modules: {', '.join(jobs.modules)}.")
+        answers.append(f"The site trusts the methods of these installed modules: {', '.join(jobs.modules)}.")
     if jobs.describe:
-        will.append("It sends sums for the report: profiles, spread, how rows lie between clusters.")
-    wont = [
-        "A question of another method, of other widths than its rows, or with centres that are not numbers, "
-        "is refused.",
-        f"A message of more than {policy.wire.max_message_bytes:,} bytes is not read.",
-        "Code that a coordinator sends is not run, and how its file is read is not the coordinator's to say.",
+        answers.append("The site sends sums for the report: profiles, spread, rows between clusters.")
+    answers.append(_study_approval(policy))
+    refuses = [
+        "The site refuses a query of another method, a query about another number of columns, and a query "
+        "with centres that are not numbers.",
+        f"The site does not read a message of more than {policy.wire.max_message_bytes:,} bytes.",
+        "The site does not run code that a coordinator sends, and a coordinator cannot choose how the site "
+        "reads its file.",
     ]
     if policy.protect.mode != "summary":
-        wont.append(
-            f"More than {jobs.max_runs} runs, or {jobs.max_rounds} rounds a run, or a round that is over, "
-            "are refused."
+        refuses.append(
+            f"The site refuses more than {jobs.max_runs} runs, more than {jobs.max_rounds} rounds in one "
+            "run, and a query of a round that is over."
         )
     sums = {
-        "off": "Its sums may be read by the coordinator as they are.",
-        "preferred": "Its sums are masked where the run offers it, so that only the sum over sites can be "
-        "read; in other runs they may be read as they are.",
-        "required": f"It answers only in secure sums over at least {policy.aggregation.min_sites} sites; "
-        "methods that ask to see single replies are refused (those that do not: "
-        f"{', '.join(aggregate_only())}).",
+        "off": "The coordinator can read the site's own sums.",
+        "preferred": "The site masks its sums (secure aggregation) in runs that offer it, so that the "
+        "coordinator can read only the sum over sites. In other runs the coordinator can read the site's own "
+        "sums.",
+        "required": "The site answers only in secure sums (secure aggregation) over at least "
+        f"{policy.aggregation.min_sites} sites. It refuses methods that need the answers of single sites. "
+        f"These methods need only sums: {', '.join(aggregate_only())}.",
     }[policy.aggregation.secure]
-    will.append(_study_approval(policy))
     return [
-        ("Answers", will),
-        ("Refuses", wont),
-        ("Protects", [*_keeps_to(policy), *_PROTECTS[policy.protect.mode](policy), sums]),
-        ("Records", ["Every answer and refusal, byte for byte, in a log that shows any later change."]),
+        ("Answers", answers),
+        ("Refuses", refuses),
+        ("Protects", [*_follows(policy), *_PROTECTS[policy.protect.mode](policy), sums]),
+        ("Records", ["The site logs every answer and refusal, byte for byte, in a tamper-evident log."]),
     ]
 
 
 def _study_approval(policy: Policy) -> str:
-    """Who approves the studies between machines."""
+    """The sentence on who approves the studies of runs between machines."""
     purposes = policy.studies.purposes
     if policy.studies.approve == "ask":
-        return "It answers nothing of a run between machines before somebody here approved its study."
-    said = "any purpose" if "*" in purposes else " or ".join(f'"{purpose}"' for purpose in purposes)
+        return "In runs between machines the site answers only studies that somebody here approved."
+    covered = "any purpose" if "*" in purposes else " or ".join(f'"{purpose}"' for purpose in purposes)
     return (
-        f"This policy approves studies of its federation's coordinator for {said}; of others it answers "
-        "nothing before somebody here approved them."
+        f"This policy approves studies of its federation's coordinator for {covered}. The site answers other "
+        "studies only after somebody here approved them."
     )
 
 
-def _keeps_to(policy: Policy) -> list[str]:
-    """The published rule that the policy keeps to, if any: what of it is kept here, and what at a release."""
+def _follows(policy: Policy) -> list[str]:
+    """The published rule that the policy follows, if any: the site's part of it, and the release's part."""
     if not policy.protect.preset:
         return []
     rule = preset(policy.protect.preset)
     source = f"({rule.rule}. {rule.by}.)"
-    return [f"It keeps to the preset {rule.name}: {kept_by_site(policy)} {source}", *at_release(policy)]
+    return [
+        f"The policy follows the preset {rule.name}: {kept_by_site(policy)} {source}",
+        *at_release(policy),
+    ]
 
 
 def kept_by_site(policy: Policy) -> str:
-    """The part of its preset that a policy keeps to, in one sentence."""
+    """Return the part of its preset that the site enforces, in one sentence."""
     protect, rule = policy.protect, preset(policy.protect.preset)
     if protect.mode == "dp":
-        return (
-            rule.asks if rule.mode == "dp" else "every answer carries noise, whatever the number of persons."
-        )
+        return rule.asks if rule.mode == "dp" else "every answer has noise, whatever the number of people."
     if protect.mode == "raw":
-        return f"no group of fewer than {rule.min_people} rows is shown."
+        return f"no group of fewer than {rule.min_people} rows is disclosed."
     share = f", and nobody has more than {rule.max_share:.0%} of a total of consumption"
-    return f"a group of the copy has at least {rule.min_people} persons{share if rule.max_share else ''}."
+    size = f"every group of the summary table has at least {rule.min_people} people"
+    return f"{size}{share if rule.max_share else ''}."
 
 
 def at_release(policy: Policy) -> list[str]:
-    """What of a preset is done when a run is released, and not by the site."""
+    """Return the part of a preset that applies when a run is released, and not at the site."""
     rule = preset(policy.protect.preset)
     if rule.mode == "dp":
         return []
     return [
-        "The site itself redacts and rounds no counts: within a group of the copy, persons are counted one "
-        f"by one. `unpooled release RUN --preset {rule.name}` redacts counts of fewer than {rule.min_people} "
-        f"persons and rounds the others to {rule.rounding}, before results are published."
+        "The site itself does not suppress or round counts: the number of people in a group is exact. "
+        f"`unpooled release RUN --preset {rule.name}` suppresses counts of fewer than {rule.min_people} "
+        f"people and rounds the others to {rule.rounding}, before results are published."
         if policy.protect.mode == "summary"
-        else f"The site itself rounds no counts: `unpooled release RUN --preset {rule.name}` redacts and "
-        "rounds, before results are published."
+        else f"The site itself does not round counts. `unpooled release RUN --preset {rule.name}` suppresses "
+        "and rounds them, before results are published."
     ]
 
 
 def _summary(policy: Policy) -> list[str]:
     p = policy.protect
-    size = (
-        f"at least {p.min_group_size} persons"
-        if p.min_group_size
-        else "at least 5 persons, of up to 11 at a large site"
-    )
-    said = [
-        f"It answers from its copy: one row per group of {size}. Its rows are read while the copy is made or "
-        "renewed, and never to answer.",
-        f"Rows of one person are told by column {p.person}, which is in no answer."
+    size = p.min_group_size or "g"
+    proposed = "" if p.min_group_size else " g is from 5 to 11, by the number of people."
+    sentences = [
+        "The site answers from a summary table (microaggregation): every row is the average of at least "
+        f"{size} people, i.e. k-anonymity with k = {size}.{proposed}",
+        "The site reads its rows to make or update the summary table, and not to answer queries.",
+        f"Column {p.person} identifies people. It is not in any answer."
         if p.person
-        else "Every row counts as a person, unless the copy is made with --person.",
+        else "Every row counts as a person, unless the summary table is made with --person.",
     ]
     if p.columns:
-        said.append(f"Groups are made to suit studies of: {', '.join(p.columns)}.")
+        sentences.append(f"The grouping gives more weight to these columns: {', '.join(p.columns)}.")
     if p.sensitive:
-        said.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
+        sentences.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
     if p.log:
-        said.append(f"Of these columns the copy holds the logarithm only: {', '.join(p.log)}.")
+        sentences.append(f"The summary table has only the logarithm of these columns: {', '.join(p.log)}.")
     if p.consumption:
-        said.append(
-            f"Of {', '.join(p.consumption)} a group's mean is shown only if nobody has more than "
-            f"{p.max_share * 100:g} % of the group's total."
+        sentences.append(
+            f"A group's mean of {', '.join(p.consumption)} is disclosed only if nobody has more than "
+            f"{p.max_share * 100:g}% of the group's total."
         )
-    return said
+    return sentences
 
 
 def _dp(policy: Policy) -> list[str]:
     domain, person = policy.domain, policy.protect.person
-    said = [
-        "It answers from its rows, with noise; a question without noise is refused. It has no copy.",
-        f"Of its table it tells what is declared here: {', '.join(domain.columns) or 'no column by name'}, "
-        f"at most {domain.rows:,} rows.",
+    columns = ", ".join(domain.columns) or "no column by name"
+    sentences = [
+        "The site answers from its rows with noise (differential privacy), and refuses a query without "
+        "noise. It does not have a summary table.",
+        f"The site states only what this policy declares about its table: {columns}, at most "
+        f"{domain.rows:,} rows.",
     ]
     if policy.dp.privacy_unit == "person":
         each = policy.dp.rows_per_person
         rows = "1 row" if each == 1 else f"{each} rows"
-        said.append(f"It takes at most {rows} of each person, told by column {person}.")
-    return said
+        sentences.append(f"The site uses at most {rows} of each person. Column {person} identifies people.")
+    return sentences
 
 
 def _raw(policy: Policy) -> list[str]:
     return [
-        "It answers from its rows, exactly, and trusts whoever runs the federation: sums of many groups can "
-        "be taken apart into rows (`unpooled site log --attack` shows how many).",
-        f"A group of fewer than {policy.protect.min_cluster_size} rows is left out, count and sum alike.",
+        "The site answers exactly, from its raw rows. It relies on a contract with the people who run the "
+        "federation: they can reconstruct rows from the sums of many groups (`unpooled site log --attack` "
+        "counts them).",
+        f"The site suppresses the count and the sum of a group of fewer than "
+        f"{policy.protect.min_cluster_size} rows.",
     ]
 
 
@@ -284,26 +292,27 @@ _MODES = {"summary": _summary, "dp": _dp, "raw": _raw}
 
 def _summary_protects(policy: Policy) -> list[str]:
     approved = (
-        "It answers from a copy that nobody approved."
+        "The site answers from a summary table that nobody approved (auto_approve = true)."
         if policy.protect.auto_approve
-        else "It answers nothing before somebody at the site approved the copy."
+        else "The site answers only from a summary table that somebody at the site approved."
     )
     return [
-        "Whatever is asked, in whatever order: the copy is the most that anybody can learn. "
-        "`unpooled site review` opens it.",
+        "No series of queries reveals more than the summary table itself, because every answer is computed "
+        "from it. `unpooled site review` opens it.",
         approved,
     ]
 
 
 def _dp_protects(policy: Policy) -> list[str]:
     return [
-        f"({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for a {policy.dp.privacy_unit}, "
-        "over all runs together. When it is spent, nothing more is answered."
+        f"All answers of all runs together satisfy ({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-"
+        f"differential privacy for a {policy.dp.privacy_unit}. When the budget is spent, the site answers "
+        "nothing more."
     ]
 
 
 def _raw_protects(policy: Policy) -> list[str]:
-    return ["Nothing but the contract with its partners protects single rows."]
+    return ["Only the contract with the partners protects single rows."]
 
 
 _PROTECTS = {"summary": _summary_protects, "dp": _dp_protects, "raw": _raw_protects}

@@ -1,4 +1,4 @@
-"""The range check of secure sums: the numbers of a question must be in proportion to the sizes that a site states.
+"""The range check of secure sums: a question's numbers must be in proportion to the sizes of the columns.
 
 Sums travel in steps of 2^-64 and modulo 2^64. In units so large that a site's sum is near one step, the
 total would count the sites whose sum is above it. In units so small that a sum of squares leaves the range
@@ -29,11 +29,11 @@ COARSEST = 2.0**30  # unit or scale, over the size of the values
 NOTHING = 2.0**200  # the same from which on all sums of the column are 0, at every site
 LARGEST = 2.0**500  # unit or scale: its square is a number
 FINEST = 2.0**-42  # unit or scale, over the size of the values and of what is subtracted from them
-FARTHEST = 2.0**33  # of centres, origins and other numbers of a question, in units of what it sees
+FARTHEST = 2.0**33  # of centres, origins and other numbers of a question, in units of the rows that it reads
 
 
 class _Column(NamedTuple):
-    """How a column is scaled: what a coordinator chose, and the size that the site states; 0: none."""
+    """The scaling of a column, which the coordinator chose, and its size, which the site states; 0: none."""
 
     label: str | int
     size: float
@@ -42,11 +42,11 @@ class _Column(NamedTuple):
 
 
 class FixedPointRange:
-    """Refuse a question of a secure sum whose numbers are out of proportion to the stated sizes of ``X``.
+    """Refuse a query of a secure sum whose numbers are out of proportion to the stated sizes of ``X``.
 
-    With at most 2^28 rows every sum of squares that is left is below 2^116: it is finite, and none is a
-    multiple of 2^64 for its size alone, and so vanishes from the sum. A scale so large that nothing is left
-    of a column, at any site, is how a column is left out, and is answered.
+    With at most 2^28 rows every sum of squares within this range is below 2^116. It is therefore finite, and
+    none vanishes from the sum as a multiple of 2^64 because of its size. A scale so large that a column
+    contributes nothing at any site is the way to leave a column out, and is answered.
     """
 
     def __init__(self, X: Any) -> None:
@@ -72,12 +72,10 @@ class FixedPointRange:
                 )
         name = codec.name_of(type(part.question))
         if isinstance(part.question, AskEpochs) and not 0 < part.question.rate <= 1:
-            raise QueryRefusedError(
-                f"{name}: with such a rate centres leave the rows, farther where there are more"
-            )
+            raise QueryRefusedError(f"{name}: the rate must be above 0 and at most 1")
         for numbers in _numbers(part.question):
-            if not (np.abs(numbers) <= FARTHEST).all():  # not finite, too
-                raise QueryRefusedError(f"{name} holds a number that is too large for secure sums")
+            if not (np.abs(numbers) <= FARTHEST).all():  # a number that is not finite fails, too
+                raise QueryRefusedError(f"{name} has a number that is too large for secure sums")
 
     def _columns(self, part: Part) -> Iterator[_Column]:
         question, transform = part.question, part.transform
@@ -114,7 +112,7 @@ class FixedPointRange:
             yield _Column(column.label, 1.0 if shaped and size else size, shift, column.scale)
 
     def _scaled(self, transform: Transform | None) -> Iterator[_Column]:
-        """The columns of an array; without a view nobody chose its scale, and it may be small."""
+        """The columns of an array; without a transform nobody chose its scale, which may be small."""
         if transform is None:
             for j in range(self._width):
                 yield _Column(j, 0.0, self._size(j), 1.0)
@@ -122,13 +120,13 @@ class FixedPointRange:
         try:
             shift, scale = (np.broadcast_to(a, self._width) for a in transform.scaling())
         except ValueError:
-            return  # the view refuses it, by its shape
+            return  # the transform refuses it, by its shape
         for j in range(self._width):
             yield _Column(j, self._size(j), float(shift[j]), float(scale[j]))
 
 
 def _numbers(question: Any) -> Iterator[FloatArray]:
-    """All numbers of a question, but the origins and units of columns, which have sizes."""
+    """All numbers of a question except the origins and units of columns, which have sizes."""
     if isinstance(question, AskColumns):
         return
     for kind in (Centers, Point, Box, Numbers):
@@ -139,9 +137,9 @@ def _numbers(question: Any) -> Iterator[FloatArray]:
 
 
 def stated_sizes(X: Any) -> dict[str | int, float]:
-    """The root mean square of every column of numbers, as coarse as a schema states it, by name or place.
+    """Return the root mean square of every numeric column, rounded as in a schema, by name or position.
 
-    Of a copy's column without a stated size (all means between 0 and 1) it is a power of 1000.
+    For a column of a summary table without a stated size (all means between 0 and 1) it is a power of 1000.
     """
     if isinstance(X, np.ndarray):
         with np.errstate(divide="ignore", over="ignore"):
@@ -150,13 +148,13 @@ def stated_sizes(X: Any) -> dict[str | int, float]:
             sizes = np.round(4 * np.log10(largest * np.sqrt(np.mean(part**2, axis=0)))) / 4
         return {j: float(10**size) for j, size in enumerate(sizes)}
     schema = AskSchema().answer(SiteBatch(X, np.array([0, len(X)]), None, None))
-    found: dict[str | int, float] = {
+    sizes_by_name: dict[str | int, float] = {
         name: float(10 ** (np.round(4 * size) / 4))
         for name, size in zip(schema.names, schema.size, strict=True)
         if not np.isnan(size)
     }
     for name in X.means if isinstance(X, SummaryTable) else ():
-        if name not in found and (present := X.people_with_value(name) > 0).any():
+        if name not in sizes_by_name and (present := X.people_with_value(name) > 0).any():
             mean = float(np.sqrt(np.mean(X.means[name][present] ** 2)))
-            found[name] = 1000.0 ** np.floor(np.log10(mean) / 3) if mean > 0 else 0.0
-    return found
+            sizes_by_name[name] = 1000.0 ** np.floor(np.log10(mean) / 3) if mean > 0 else 0.0
+    return sizes_by_name

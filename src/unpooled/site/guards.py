@@ -1,4 +1,4 @@
-"""The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
+"""The rules of a policy as guards of a site: each small, each with a reason that the coordinator may read."""
 
 import os
 from math import inf
@@ -23,51 +23,48 @@ from unpooled.typing import FloatArray, Rows
 
 
 class AllowListGuard(Guard):
-    """Refuse questions other than those of the methods that the policy names."""
+    """Refuse queries other than those of the methods that the policy names."""
 
     def __init__(self, policy: Policy) -> None:
         check_methods(policy)
         self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
         self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
         for part in request.parts:
             name = codec.name_of(type(part.question))
             missing = part.question.undeclared()
             if missing:
                 raise QueryRefusedError(
-                    f"{name} does not declare {missing}; this site answers only questions that do"
+                    f"{name} does not declare {missing}, and this site answers only queries that do"
                 )
             if name not in self._names:
-                hint = (
-                    ""
-                    if type(part.question).__module__.startswith("unpooled.")
-                    else ", and what they say they ask"
-                )
+                own = type(part.question).__module__.startswith("unpooled.")
+                hint = "" if own else ", and the queries that they declare"
                 raise QueryRefusedError(
                     f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}"
                 )
             if part.transform is not None and type(part.transform) not in TRANSFORMS:
                 raise QueryRefusedError(
-                    f"the policy does not know the view {codec.name_of(type(part.transform))}"
+                    f"the policy does not allow the transform {codec.name_of(type(part.transform))}"
                 )
 
 
 class ErasureGuard(Guard):
-    """Refuse everything once somebody was erased since the site was opened: he is in what it answers from."""
+    """Refuse everything once somebody was erased since the site was opened: its table contains them."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._state = path, file_state(path)
-        self._told = self._erasures()
+        self._known = self._erasures()
 
     def check_request(self, request: Request) -> None:
         if (state := file_state(self._path)) == self._state:
             return
-        if self._erasures() != self._told:
+        if self._erasures() != self._known:
             raise QueryRefusedError(
-                "somebody was erased from this site's copy during the run: the run must start anew"
+                "somebody was erased from this site's summary table during the run. Start the run again."
             )
-        self._state = state  # an erasure of before was finished
+        self._state = state  # an earlier erasure was finished
 
     def before_release(self, request: Request, answer: Response) -> None:
         self.check_request(request)
@@ -77,86 +74,88 @@ class ErasureGuard(Guard):
 
 
 def file_state(path: Path | None) -> tuple[int, int, int] | None:
-    """Marks that tell one state of a file from another; None if there is none."""
+    """Return numbers that identify a state of a file; None if there is no file."""
     if path is None:
         return None
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class InputGuard(Guard):
-    """Refuse a question that cannot be answered: about rows where a table is, of other widths, not finite.
+    """Refuse a query that cannot be answered: of a wrong kind or width, or with numbers that are not finite.
 
-    The copy protects whatever is asked; this gives a reason in place of an error.
+    It does not protect the rows; it gives a reason in place of an error.
     """
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
-        for part, X in zip(request.parts, views, strict=True):
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
+        for part, X in zip(request.parts, rows, strict=True):
             name = codec.name_of(type(part.question))
             if (part.question.reads == "table") is isinstance(X, np.ndarray):
                 kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
-                raise QueryRefusedError(f"{name} is about {part.question.reads}, and here are {kind}")
+                raise QueryRefusedError(f"{name} reads {part.question.reads}, and this site has {kind}")
             try:
                 lengths = part.question.lengths()
             except InputError as error:
                 raise QueryRefusedError(str(error)) from None
             if lengths.get("k") == 0:
-                raise QueryRefusedError(f"{name} is about no centre")
+                raise QueryRefusedError(f"{name} has no centre")
             reads_missing(part.transform, part.question)
             if part.transform is not None:
-                _check_view(part.transform)
+                _check_scaling(part.transform)
             for centers in sent_centers(part.question):
                 if centers.shape[2] != X.shape[1]:
                     raise QueryRefusedError(
-                        f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}"
+                        f"the centres have {centers.shape[2]} columns, and the rows have {X.shape[1]}"
                     )
                 if not np.isfinite(centers).all():
-                    raise QueryRefusedError("a centre holds a number that is not finite")
+                    raise QueryRefusedError("a centre has a number that is not finite")
             if part.question.reads == "rows" and lengths.get("d", X.shape[1]) != X.shape[1]:
-                raise QueryRefusedError(f"{name} is about {lengths['d']} columns, the rows have {X.shape[1]}")
+                raise QueryRefusedError(
+                    f"{name} is about {lengths['d']} columns, and the rows have {X.shape[1]}"
+                )
 
 
-def _check_view(transform: Transform) -> None:
-    """Refuse a view whose scaling is not finite and positive."""
+def _check_scaling(transform: Transform) -> None:
+    """Refuse a transform whose scaling is not finite and positive."""
     shift, scale = transform.scaling()
     if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
         raise QueryRefusedError("the scaling of a column is not a positive number")
 
 
 class SecureSumsOnlyGuard(Guard):
-    """Refuse all but the schema, where only secure sums are allowed and a site has no part in them."""
+    """Refuse all but the schema if only secure sums are allowed and the site does not take part in them."""
 
     def __init__(self, allows: str = "the policy allows only secure sums") -> None:
         self._allows = allows
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
         for part in request.parts:
             if isinstance(part.question, SCHEMA):
-                continue  # a schema holds names of columns, no rows
+                continue  # a schema has names of columns, not rows
             if part.verb != "total":
                 raise QueryRefusedError(
-                    f"{self._allows}, and this asks to see a single site's reply; methods that need only "
-                    f"sums: {', '.join(aggregate_only())}"
+                    f"{self._allows}, and this query discloses a single site's answer. These methods need "
+                    f"only sums: {', '.join(aggregate_only())}."
                 )
-            raise QueryRefusedError(f"{self._allows}, and this is not asked in one")
+            raise QueryRefusedError(f"{self._allows}, and this query is not part of one")
 
 
 def sent_centers(question: Question[Any]) -> list[FloatArray]:
-    """All sets of centres that a question declares to send, in any field, as (R, k, d)."""
+    """Return all sets of centres that a question declares to send, in any field, as (R, k, d)."""
     return [value.reshape(-1, *value.shape[-2:]) for _, _, value in declared_fields(question, Centers)]
 
 
 class LimitsGuard(Guard):
-    """Where rows are asked and not a copy: refuse past rounds, and what is beyond the policy's limits."""
+    """For mode = "raw": refuse rounds that are over, and runs and rounds beyond the policy's limits."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._ledger = ledger
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, inf)
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
         latest = self._ledger.latest(request.request_id.run)
         if request.request_id.round < latest:
             raise QueryRefusedError(f"round {request.request_id.round} is over: round {latest} was answered")
@@ -166,10 +165,11 @@ class LimitsGuard(Guard):
 
 
 class NoNoiseGuard(Guard):
-    """Refuse questions that add noise: the site answers from its copy, which has no noise and no budget."""
+    """Refuse queries with noise: the site answers from its summary table, which has no privacy budget."""
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
         if any(isinstance(part.question, PrivateQuestion) for part in request.parts):
             raise QueryRefusedError(
-                "the site answers from its copy, not with noise: a private run goes without it"
+                "the site answers from its summary table, and a private run needs sites with differential "
+                "privacy"
             )

@@ -1,7 +1,7 @@
 """The identity of a site, or of a coordinator, in a small file: ``identity.key``.
 
-It is made on first use and never leaves its folder. Others see its public half: that of a site in the roster
-of every run with secure sums, that of a coordinator in every invitation.
+It is created on first use and never leaves its folder. Its public half is in the participant list of every
+run with secure sums, for a site, and in every invitation, for a coordinator.
 """
 
 from hashlib import sha256
@@ -17,7 +17,7 @@ IDENTITY = "identity.key"
 
 
 def identity_in(folder: str | Path) -> Identity:
-    """The identity in a folder; made in one step if there is none, in a file that only its owner can read."""
+    """Return the identity in a folder, or create one in a file that only its owner can read."""
     path = Path(folder) / IDENTITY
     identity = Identity.new()
     if create_atomically(path, f"{identity.secret.hex()}\n".encode("ascii")):
@@ -26,7 +26,7 @@ def identity_in(folder: str | Path) -> Identity:
 
 
 def fingerprint_in(folder: str | Path) -> str:
-    """The fingerprint of the public key in a folder, by which a tree of federations knows it; "" if none."""
+    """Return the fingerprint of the key in a folder, for a tree of federations; "" if there is none."""
     path = Path(folder) / IDENTITY
     if not path.exists():
         return ""

@@ -1,10 +1,9 @@
 """The ledger of a site in one SQLite file: releases, privacy spent, answers paid for, state of secure sums.
 
 It is written before anything is released, in full sync, so a kill at any moment can only make it count too
-much, never too little. Every write is a link of a chain of hashes that also names the head of the site's log
-at that time, and every line of the log names the last link: a ledger or a log that was lost, cut or replaced
-by an older one is found by the other (``check_audit_trail``). A link keeps what was written: when a site is opened,
-and by ``audit verify``, the chain is computed again, and the tables must hold what it says and nothing else.
+much, never too little. Every write is a link of a chain (``chained_file``), and a link keeps what was
+written. When a site is opened, and by ``unpooled site log --verify``, the chain is computed again, and the
+tables must hold what it says and nothing else.
 """
 
 import sqlite3
@@ -23,10 +22,10 @@ from unpooled.site.ledger_contents import RUNS, SCHEMA, Contents
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The most that a site may release in all."""
+    """The limits on everything that a site releases."""
 
     runs: int
-    rounds: int  # a run
+    rounds: int  # of one run
     spent: float  # mu^2 of all releases together (Gaussian differential privacy); inf: not limited
 
 
@@ -38,9 +37,9 @@ class Ledger(ChainedFile):
         try:
             db = sqlite3.connect(where, timeout=30, isolation_level=None, check_same_thread=False)
             super().__init__(db, "ledger")
+            self.create(SCHEMA, where)  # before anything is changed: the file may have another format
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self.create(SCHEMA, where)
             self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
             (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
         except sqlite3.DatabaseError as error:
@@ -54,7 +53,9 @@ class Ledger(ChainedFile):
     @classmethod
     def open_read_only(cls, path: Path) -> "Ledger":
         """Open the ledger for reading: nothing is written or locked."""
-        apart = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"  # nobody has it open
+        apart = (
+            "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+        )  # no process has it open
         ledger = cls.__new__(cls)
         try:
             db = sqlite3.connect(
@@ -79,7 +80,7 @@ class Ledger(ChainedFile):
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
         return str(site)
 
-    # ------------------------------------------------------------ what the chain says
+    # ------------------------------------------------------------ the chain and the tables
 
     def _contents(self) -> Contents:
         """The contents of the tables; answers and states by their digests."""
@@ -95,38 +96,43 @@ class Ledger(ChainedFile):
 
     def check(self) -> None:
         """Raise LedgerError unless the tables hold what the chain says, and nothing else."""
-        told = Contents([], {}, {}, {}, {}, {})
-        for what in self.written():
-            told.add(what)
-        found = self._contents()
-        told.releases.sort()
-        found.releases.sort()
+        by_chain = Contents([], {}, {}, {}, {}, {})
+        for entry in self.written():
+            by_chain.add(entry)
+        in_tables = self._contents()
+        by_chain.releases.sort()
+        in_tables.releases.sort()
         for name in Contents._fields:
-            if getattr(told, name) != getattr(found, name):
+            if getattr(by_chain, name) != getattr(in_tables, name):
                 raise LedgerError(
-                    f"the ledger was changed by another program: its {name} are not those that were written"
+                    f"another program changed the ledger: its {name} are not those that were written"
                 )
 
     # ------------------------------------------------------------ releases and prices
 
     def charge(self, request_id: RequestId, request: str, price: float, limits: RunLimits) -> None:
-        """Record that this request is about to be answered, at its price; Refused if a limit would be passed.
+        """Record that this request is about to be answered, at its price.
 
-        Without a price a request counts once. With one it is paid each time: what was paid and kept is given
-        again without asking here (``paid``).
+        Without a price a request counts once. With one it is charged each time; an answer that was charged
+        and kept is returned again without a charge (``cached_response``).
+
+        Raises
+        ------
+        QueryRefusedError
+            If a limit would be exceeded.
         """
         key = (request_id.run, request_id.round, request_id.exchange, request)
         if not price and self._has(key):
             return
         with self._writing("release", *key, price) as db:
-            if (
-                self._admitted.get(request_id.run) != limits.runs
-            ):  # counted again only if run or limit changed
+            if self._admitted.get(request_id.run) != limits.runs:  # counted again if run or limit changed
                 (runs,) = db.execute(
                     "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (request_id.run,)
                 ).fetchone()
                 if runs >= limits.runs:
-                    raise QueryRefusedError(f"the policy allows {limits.runs} runs, and {runs} were made")
+                    raise QueryRefusedError(
+                        f"the policy allows {limits.runs} runs, and the site answered {runs}"
+                    )
             if request_id.round > limits.rounds:
                 raise QueryRefusedError(
                     f"the policy allows {limits.rounds} rounds a run, this is round {request_id.round}"
@@ -146,25 +152,25 @@ class Ledger(ChainedFile):
         return self._db.execute(f"SELECT 1 FROM releases WHERE {where}", key).fetchone() is not None  # noqa: S608
 
     def keep(self, request_id: RequestId, request: str, answer: bytes) -> None:
-        """Keep an answer that was paid for, before it leaves."""
+        """Keep an answer that was charged, before it leaves."""
         key = (request_id.run, request_id.round, request_id.exchange, request)
         with self._writing("responses", *key, _sha(answer)) as db:
             db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?)", (*key, answer))
 
     def cached_response(self, request_id: RequestId, request: str) -> bytes | None:
-        """The answer that was paid for and kept, if there is one."""
-        found = self._db.execute(
+        """The answer that was charged and kept, if there is one."""
+        row = self._db.execute(
             "SELECT answer FROM responses WHERE run = ? AND round = ? AND exchange = ? AND request = ?",
             (request_id.run, request_id.round, request_id.exchange, request),
         ).fetchone()
-        return None if found is None else bytes(found[0])
+        return None if row is None else bytes(row[0])
 
     # ------------------------------------------------------------ runs
 
     def source(self, run: str) -> str | None:
-        """What the run was answered from first, as a digest; None if nothing of it was answered."""
-        found = self._db.execute("SELECT source FROM run_sources WHERE run = ?", (run,)).fetchone()
-        return None if found is None else str(found[0])
+        """The digest of what the run was first answered from; None if nothing of it was answered."""
+        row = self._db.execute("SELECT source FROM run_sources WHERE run = ?", (run,)).fetchone()
+        return None if row is None else str(row[0])
 
     def begin(self, run: str, source: str) -> None:
         """Note what the run is answered from, before its first answer leaves."""
@@ -172,9 +178,9 @@ class Ledger(ChainedFile):
             db.execute("INSERT INTO run_sources VALUES (?, ?)", (run, source))
 
     def sum_members(self, run: str) -> str | None:
-        """Of a relay: the members that the first sum of the run was over; None if there is no sum yet."""
-        found = self._db.execute("SELECT sites FROM sum_members WHERE run = ?", (run,)).fetchone()
-        return None if found is None else str(found[0])
+        """The members that a relay's first sum of the run was over; None if there is no sum yet."""
+        row = self._db.execute("SELECT sites FROM sum_members WHERE run = ?", (run,)).fetchone()
+        return None if row is None else str(row[0])
 
     def keep_sum_members(self, run: str, sites: str) -> None:
         """Note the members of the first sum of a run, before it leaves."""
@@ -191,18 +197,21 @@ class Ledger(ChainedFile):
         return int(runs)
 
     def bind_unit(self, rows: int) -> None:
-        """Note that charges are for a person of up to so many rows, or for a row (0).
+        """Record the privacy unit of the charges: a person of up to ``rows`` rows, or a row (0).
 
-        LedgerError if something was charged for another: what a person's rows cost would not be known.
+        Raises
+        ------
+        LedgerError
+            If something was charged for another unit: the cost of a person's rows would not be known.
         """
-        told = [int(what[1]) for what in self.written() if what[0] == "unit"]
-        now = told[-1] if told else 0  # before it was noted, a charge was for a row
+        recorded = [int(entry[1]) for entry in self.written() if entry[0] == "unit"]
+        now = recorded[-1] if recorded else 0  # before it was recorded, a charge was for a row
         if now != rows and self.spent():
             raise LedgerError(
-                f"the ledger's charges are for {_unit(now)}, and the policy's [dp] unit is {_unit(rows)}: "
-                "what was spent would be another; it needs a folder of its own"
+                f"the ledger's charges are for {_unit(now)}, and the policy's [dp] privacy_unit is "
+                f"{_unit(rows)}. The privacy that was spent cannot be converted. Use a folder of its own."
             )
-        if not told or now != rows:
+        if not recorded or now != rows:
             with self._writing("unit", rows):
                 pass
 
@@ -231,8 +240,8 @@ class SumLedger:
         self._ledger, self._db = ledger, ledger._db
 
     def run(self, run: str) -> bytes | None:
-        found = self._db.execute("SELECT state FROM sums WHERE run = ?", (run,)).fetchone()
-        return None if found is None else bytes(found[0])
+        row = self._db.execute("SELECT state FROM sums WHERE run = ?", (run,)).fetchone()
+        return None if row is None else bytes(row[0])
 
     def keep(self, run: str, state: bytes) -> None:
         with self._ledger._writing("sums", run, _sha(state)) as db:
@@ -244,9 +253,9 @@ class SumLedger:
             )
 
     def latest(self) -> bytes | None:
-        """The state of the run of secure sums that was asked about last."""
-        found = self._db.execute("SELECT state FROM sums ORDER BY used DESC LIMIT 1").fetchone()
-        return None if found is None else bytes(found[0])
+        """The state of the latest run with secure sums."""
+        row = self._db.execute("SELECT state FROM sums ORDER BY used DESC LIMIT 1").fetchone()
+        return None if row is None else bytes(row[0])
 
     def pinned(self) -> dict[SiteId, bytes]:
         return {site: bytes(key) for site, key in self._db.execute("SELECT site, key FROM pinned")}

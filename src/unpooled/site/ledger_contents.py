@@ -1,4 +1,4 @@
-"""The tables of a ledger, and their contents as its chain tells them, link by link."""
+"""The tables of a ledger, and their contents as its chain of writes gives them."""
 
 from typing import Any, NamedTuple
 
@@ -28,15 +28,15 @@ class Contents(NamedTuple):
     """The contents of a ledger, apart from its chain."""
 
     releases: list[tuple[Any, ...]]
-    responses: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
+    responses: dict[tuple[Any, ...], str]  # the digest of every answer that was charged
     sums: dict[str, str]  # the digest of the state of every run with secure sums, the latest last
     pinned: dict[str, str]
-    run_sources: dict[str, str]  # by run: what it was answered from first
+    run_sources: dict[str, str]  # by run: what it was first answered from
     sum_members: dict[str, str]  # by run: the members that the first sum of a relay was over
 
-    def add(self, what: list[Any]) -> None:
-        """Take in what a link wrote."""
-        kind, *rest = what
+    def add(self, entry: list[Any]) -> None:
+        """Add the entry of a link."""
+        kind, *rest = entry
         if kind == "release":
             self.releases.append(tuple(rest))
         elif kind == "responses":

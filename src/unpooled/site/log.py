@@ -1,14 +1,14 @@
 """The log of a site's answers: JSON lines, chained by hashes, on disk before the answer is sent.
 
-What a line holds is written by ``audit_log``. Changing, cutting, inserting or reordering a line breaks the
-chain from there on, and a log that is not whole is not opened. A chain cannot show that its own end was cut
-off; so its head goes with every answer, and the coordinator keeps and countersigns it (lines of the kind
-``seal``), and the ledger notes it.
+``audit_log`` writes the lines. Changing, cutting, inserting or reordering a line breaks the chain from there
+on, and a log that is not whole is not opened. A chain cannot show that its own end was cut off. Therefore its
+head is sent with every answer, the coordinator keeps and countersigns it (lines of the kind
+``countersigned``), and the ledger records it. The first line of every file has the log's format.
 
 A large log is rotated: the file is kept under the name ``log-FIRST-LAST.jsonl``, and a new one goes on with
 the same chain. Its first line, of the kind ``continued``, names the file before it and that file's digest.
 
-Payloads bypass the JSON encoder (``Base64Payload``): a line with 1 MB of payload takes about 2 ms instead of 8.
+Payloads bypass the JSON encoder (``Base64Payload``): a line with a payload of 1 MB takes 2 ms instead of 8.
 """
 
 import base64
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import LedgerError
-from unpooled.site.log_files import lines, parsed, protections, segments, tail, tail_of
+from unpooled.site.log_files import check_log_format, lines, parsed, protections, segments, tail, tail_of
 from unpooled.storage.atomic_files import sync_folder
+from unpooled.storage.file_format import FORMAT
 from unpooled.storage.file_locks import LockOwner, lock, require_linux
 
 START = "0" * 64
-COUNTERSIGNED = "countersigned"  # the kind, in the file, of lines that hold a countersigned head
+COUNTERSIGNED = "countersigned"  # the kind of lines that hold a countersigned head
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
 STUDY = "study"  # the kind of lines that hold a decision about a study
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
@@ -56,7 +57,7 @@ def _dumped(entry: dict[str, Any], default: Callable[[Any], str] | None = None) 
 
 
 class LogInUse(LedgerError):  # noqa: N818
-    """A log that another process has open."""
+    """A log that another process has open. It is not an error of the site: the caller waits or gives up."""
 
 
 def lock_owner_file(log: Path) -> Path:
@@ -71,18 +72,18 @@ class Base64Payload:
         self.text = binascii.b2a_base64(data, newline=False)
 
 
-_PLACE = "\0packed"  # placeholder for a Packed in the JSON text
+_PLACEHOLDER = "\0payload"  # for a Base64Payload in the JSON text
 
 
 def _spliced(entry: dict[str, Any]) -> bytes:
-    """The canonical line of an entry: JSON with placeholders, which are then replaced by the Packed."""
+    """The canonical line of an entry: JSON with placeholders, which the payloads then replace."""
     texts: list[bytes] = []
 
     def place(value: Base64Payload) -> str:
         texts.append(value.text)  # in the order of the placeholders
-        return _PLACE
+        return _PLACEHOLDER
 
-    around = _dumped(entry, place).encode().split(json.dumps(_PLACE).encode())
+    around = _dumped(entry, place).encode().split(json.dumps(_PLACEHOLDER).encode())
     if len(around) != len(texts) + 1:  # some text contains the placeholder itself
         return _dumped(entry, lambda value: str(value.text.decode("ascii"))).encode()
     pieces = [
@@ -111,11 +112,12 @@ class Log:
     """
 
     def __init__(self, path: Path, what: str = "another program") -> None:
-        require_linux("the record of a site")
+        require_linux("the log of a site")
         self.path = path
         self._file = self._locked()
-        self._name(LockOwner.me(what))
         try:
+            check_log_format(path)
+            self._name(LockOwner.me(what))
             self._mend()
             self.seq, self.head = self._end()
             self._size = os.fstat(self._file).st_size
@@ -146,7 +148,7 @@ class Log:
             self._file = -1
 
     def _name(self, lock_owner: LockOwner) -> None:
-        """Name the holder of the lock. A disk without room for the name holds up nothing else."""
+        """Write the name of the lock's owner. A full disk without room for it is not an error here."""
         with contextlib.suppress(OSError):
             file = os.open(lock_owner_file(self.path), os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -155,12 +157,13 @@ class Log:
                 os.close(file)
 
     def append(self, kind: str, **fields: Any) -> str:
-        """Write a line and wait until it is on disk; returns the new head. Values may be, or hold, Packed."""
+        """Write a line and wait until it is on disk; returns the new head. Values may be a Base64Payload."""
         entry = {
             "seq": self.seq + 1,
             "prev": self.head,
             "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "kind": kind,
+            **({} if self._size else {"format": FORMAT}),
             **fields,
         }
         line = _spliced(entry)
@@ -168,7 +171,7 @@ class Log:
         ending = _ending(head)
         length = len(line) - 1 + len(ending)
         if os.fstat(self._file).st_size != self._size:
-            raise LedgerError(f"{self.path}: changed by another program; nothing is sent")
+            raise LedgerError(f"{self.path}: another program changed the log. Nothing is sent.")
         try:
             taken = os.writev(self._file, (memoryview(line)[:-1], ending))
             if taken == length:
@@ -185,7 +188,7 @@ class Log:
         return head
 
     def mark(self) -> str:
-        """The head, as it goes with answers: "number:hash"; "" if the log is empty."""
+        """The head, as it is sent with answers: "number:hash"; "" if the log is empty."""
         return f"{self.seq}:{self.head}" if self.seq >= 0 else ""
 
     def _take_back(self) -> None:
@@ -203,7 +206,7 @@ class Log:
         return ""
 
     def rotate(self) -> Path | None:
-        """Go on in a new file; the path of the file so far, None if nothing was answered in it.
+        """Continue in a new file; returns the path of the file so far, None if it has no answer.
 
         The file so far gets a second name, then the new one takes its first name: a kill between the two
         leaves the log as it was.
@@ -218,6 +221,7 @@ class Log:
             "prev": self.head,
             "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "kind": CONTINUED,
+            "format": FORMAT,
             **carried,
             "protections": sorted(protections(lines)),
             "file": kept.name,
@@ -247,7 +251,7 @@ class Log:
         return kept
 
     def _mend(self) -> None:
-        """Drop an unfinished last line: a process died while writing it, so its answer was never sent."""
+        """Remove an unfinished last line: a process died while writing it, so its answer was never sent."""
         size = os.fstat(self._file).st_size
         if not size or os.pread(self._file, 1, size - 1) == b"\n":
             return
@@ -266,8 +270,8 @@ class Log:
                 follows = f'"prev":"{head}"'.encode() in content and f'"seq":{seq},'.encode() in content
                 if ending != _ending(found) or not follows:
                     raise LedgerError(
-                        f"{self.path}: line {seq + 1} is not what was written there: nothing is answered; "
-                        f"unpooled site log {self.path} --verify says more"
+                        f"{self.path}: another program changed line {seq + 1}. Nothing is answered. "
+                        f"unpooled site log {self.path} --verify checks every line."
                     )
                 head = found
         return seq, head
@@ -285,19 +289,17 @@ class Log:
             first = {}
         before, *_ = (*segments(self.path)[-2:-1], None)
         if not line and before is not None:
-            raise LedgerError(f"{self.path}: is empty, and {before} comes before it: nothing is answered")
+            raise LedgerError(f"{self.path}: is empty, and {before} comes before it. Nothing is answered.")
         if not isinstance(first, dict) or first.get("kind") != CONTINUED:
             return -1, START
         if not isinstance(first.get("seq"), int):
-            raise LedgerError(
-                f"{self.path}: its first line is not what was written there: nothing is answered"
-            )
+            raise LedgerError(f"{self.path}: another program changed its first line. Nothing is answered.")
         if before is not None:
             last = parsed(next(tail_of(before), b"{}"), before)
             if last.get("hash") != first.get("prev"):
                 raise LedgerError(
-                    f"{before} is not the file that {self.path} goes on from: nothing is answered; put the "
-                    "right one there"
+                    f"{self.path} does not continue {before}. Nothing is answered. Put the file there that "
+                    "it continues."
                 )
         return int(first["seq"]) - 1, str(first.get("prev"))
 
@@ -325,9 +327,10 @@ def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def verify(path: Path, log_heads: dict[int, str] | None = None) -> list[LogFault]:
-    """All faults of a log; an empty list means that it is whole.
+    """Return all faults of a log; an empty list means that it is whole.
 
     ``log_heads`` are line hashes by seq that someone else kept, e.g. the coordinator: they show a cut end.
+    LedgerError if the log has another format.
     """
     faults: list[LogFault] = []
     log_heads = dict(log_heads or {})
@@ -342,7 +345,9 @@ def verify(path: Path, log_heads: dict[int, str] | None = None) -> list[LogFault
         if number == 1 and entry.get("kind") == CONTINUED and isinstance(entry.get("seq"), int):
             before, seq = str(entry.get("prev")), entry["seq"] - 1  # the files before it are elsewhere
             if log_heads.get(seq, before) != before:
-                faults.append(LogFault(number, "goes on from another line than the coordinator kept"))
+                faults.append(
+                    LogFault(number, "continues another line than the one that the coordinator kept")
+                )
             log_heads = {at: head for at, head in log_heads.items() if at > seq}
         if entry.get("hash") != line_hash(entry):
             faults.append(LogFault(number, "its content does not fit its hash: altered"))

@@ -1,5 +1,6 @@
-"""The files of a site's log: the present one, and those before it that were rotated and are still here."""
+"""The files of a site's log: the present one, and earlier ones after rotations, if they are still there."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -7,16 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import LedgerError
+from unpooled.storage.file_format import format_error
 
 _STEP = 1 << 16  # bytes read at a time from the end
 
 
 def segments(path: Path) -> list[Path]:
-    """The files of a log in their order: those that were rotated and are still here, and the present one."""
-    found = sorted(path.parent.glob(f"{path.stem}-{'[0-9]' * 9}-{'[0-9]' * 9}.jsonl"))
+    """The files of a log in their order: the rotated ones that are still there, and the present one."""
+    rotated = sorted(path.parent.glob(f"{path.stem}-{'[0-9]' * 9}-{'[0-9]' * 9}.jsonl"))
     if path.exists():  # a rotation that was cut off leaves a second name of the present file
-        found = [file for file in found if not file.samefile(path)]
-    return [*found, path]
+        rotated = [file for file in rotated if not file.samefile(path)]
+    return [*rotated, path]
+
+
+def check_log_format(file: Path) -> None:
+    """Raise LedgerError if a file of a log has another format. A first line that is damaged is not judged."""
+    with file.open("rb") as opened, contextlib.suppress(ValueError):
+        first = json.loads(opened.readline())
+        if not isinstance(first, dict) or (first.get("seq") != 0 and first.get("kind") != "continued"):
+            return  # lines before it are missing, which the check of the chain names
+        if wrong := format_error(first.get("format")):
+            raise LedgerError(f"{file}: the log has {wrong}")
 
 
 def tail(path: Path) -> Iterator[bytes]:
@@ -27,6 +39,7 @@ def tail(path: Path) -> Iterator[bytes]:
 
 def tail_of(path: Path) -> Iterator[bytes]:
     """The lines of a file from the last to the first, read from its end."""
+    check_log_format(path)
     with path.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
         rest = b""
@@ -45,6 +58,7 @@ def tail_of(path: Path) -> Iterator[bytes]:
 def lines(path: Path) -> Iterator[bytes]:
     """The lines of a log from the first to the last."""
     for segment in segments(path):
+        check_log_format(segment)
         with segment.open("rb") as file:
             yield from file
 
@@ -57,20 +71,20 @@ def parsed(line: bytes, path: Path) -> dict[str, Any]:
         entry = None
     if not isinstance(entry, dict):
         raise LedgerError(
-            f"{path}: holds a line that is not what was written there: nothing is answered; unpooled site "
-            f"log {path} --verify says more"
+            f"{path}: another program changed a line. Nothing is answered. unpooled site log {path} "
+            "--verify names the line."
         )
     return entry
 
 
 def protections(entries: Iterable[dict[str, Any]]) -> set[str]:
     """The protections under which something was released: "summary", "dp", "raw" or "sums"."""
-    found: set[str] = set()
+    used: set[str] = set()
     now = ""
     for entry in entries:
         if entry["kind"] in ("opening", "continued"):
             now = str(entry.get("protection", ""))
-            found.update(entry.get("protections", ()))
+            used.update(entry.get("protections", ()))
         elif entry["kind"] == "release":
-            found.add(now)
-    return found
+            used.add(now)
+    return used

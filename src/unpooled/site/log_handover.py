@@ -1,4 +1,4 @@
-"""Turns at a site's log: it has one writer, and a process that answers hands it over to one that waits."""
+"""The hand-over of a site's log: it has one writer, and a process that answers hands it to one that waits."""
 
 import contextlib
 import time
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from unpooled.site.log import Log, LogInUse
 
-POLL_SECONDS = 0.2  # seconds between looks whether another process wants the log
-FRESH = 2.0  # seconds for which a wish for the log, or a sign of work, counts; it is renewed
+POLL_SECONDS = 0.2  # between checks whether another process requests the log
+FRESH = 2.0  # seconds for which a request for the log, or a sign of work, counts; it is repeated
 
 
 def handover_file(folder: Path) -> Path:
@@ -17,7 +17,7 @@ def handover_file(folder: Path) -> Path:
 
 
 def request_handover(folder: Path) -> None:
-    """Have the log handed over. On a full disk only the end of the other process helps."""
+    """Ask for the log. On a full disk the request fails, and only the end of the other process helps."""
     with contextlib.suppress(OSError):
         handover_file(folder).touch()
 
@@ -28,7 +28,7 @@ def handover_requested(folder: Path) -> bool:
 
 
 def is_fresh(file: Path) -> bool:
-    """True if a process has just touched a file: by it one waits for the log, or says that it is at work."""
+    """True if a process has just touched a file, to request the log or to signal that it is at work."""
     try:
         return time.time() - file.stat().st_mtime < FRESH
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The limits on one message, checked before a site computes anything or pays for noise (protocol/limits.py).
+"""The limits on one message, checked before a site computes or charges anything (protocol/limits.py).
 
-They depend on the message and on the names of the site's columns, never on its rows: a refusal tells nothing.
+They depend on the message and on the names of the site's columns, not on its rows.
 """
 
 from typing import Any
@@ -19,13 +19,13 @@ from unpooled.protocol.messages import Question
 
 
 def check_message(request: Request, X: Any) -> None:
-    """Raise Refused if an answer from ``X`` would take more work, memory or numbers than one message may ask.
+    """Raise QueryRefusedError if an answer from ``X`` takes more work, memory or numbers than allowed.
 
     The reason names the question, what is too large, and the limit.
     """
     if len(request.parts) > MAX_PARTS:
-        raise QueryRefusedError(f"a message of {len(request.parts):,} questions. {_at_most(MAX_PARTS)}")
-    _check_views(request.parts, X)
+        raise QueryRefusedError(f"a message of {len(request.parts):,} queries. {_at_most(MAX_PARTS)}")
+    _check_transforms(request.parts, X)
     work, numbers = 0.0, 0
     for part in request.parts:
         name = codec.name_of(type(part.question))
@@ -37,28 +37,29 @@ def check_message(request: Request, X: Any) -> None:
         work += part.question.comparisons()
         if work > MAX_WORK:
             raise QueryRefusedError(
-                f"{name}: with it the message compares every row {_shown(work)} times with a centre. "
+                f"{name}: with it the message compares every row {_formatted(work)} times with a centre. "
                 f"{_at_most(MAX_WORK)}"
             )
         if numbers > MAX_NUMBERS:
             raise QueryRefusedError(
-                f"{name}: with it the answer would hold {_shown(numbers)} numbers. {_at_most(MAX_NUMBERS)}"
+                f"{name}: with it the answer would have {_formatted(numbers)} numbers. "
+                f"{_at_most(MAX_NUMBERS)}"
             )
 
 
 def check_fields(question: Question[Any]) -> None:
-    """Raise Refused if a field of a question is beyond what it declares."""
+    """Raise QueryRefusedError if a field of a question is beyond what it declares."""
     name = codec.name_of(type(question))
     for field, declaration, value in declared_fields(question, Declaration):
         if isinstance(declaration, Work):
             if not 0 <= value <= declaration.max_value:
                 raise QueryRefusedError(
-                    f"{name}: {field} = {_shown(value)}. {_at_most(declaration.max_value)}"
+                    f"{name}: {field} = {_formatted(value)}. {_at_most(declaration.max_value)}"
                 )
         elif isinstance(declaration, Length):
             if not 0 <= value <= declaration.max_length:
                 raise QueryRefusedError(
-                    f"{name}: {field} = {_shown(value)}. {_at_most(declaration.max_length)}"
+                    f"{name}: {field} = {_formatted(value)}. {_at_most(declaration.max_length)}"
                 )
         elif not isinstance(declaration, Scalar):
             for axis, length in zip(declaration.axes, shape_of(value), strict=False):
@@ -68,35 +69,37 @@ def check_fields(question: Question[Any]) -> None:
                     )
 
 
-def _check_views(parts: tuple[Part, ...], X: Any) -> None:
-    """Raise Refused if rows under the views of a message have too many columns, or are held too often."""
-    views = [part.transform for part in parts if part.transform is not None]
+def _check_transforms(parts: tuple[Part, ...], X: Any) -> None:
+    """Raise QueryRefusedError if a message has too many transforms, or one with too many columns."""
+    transforms = [part.transform for part in parts if part.transform is not None]
     if (
-        len(views) > MAX_TRANSFORMS
-        and (different := len({codec.encode(transform) for transform in views})) > MAX_TRANSFORMS
+        len(transforms) > MAX_TRANSFORMS
+        and (different := len({codec.encode(transform) for transform in transforms})) > MAX_TRANSFORMS
     ):
-        raise QueryRefusedError(f"a message with {different:,} different views. {_at_most(MAX_TRANSFORMS)}")
-    most = max(MAX_COLUMNS, len(X.names) if isinstance(X, Table | SummaryTable) else 0)
-    for transform in views:
-        if (width := _width(transform, X)) > most:
-            raise QueryRefusedError(f"a view with {width:,} columns. {_at_most(most)}")
+        raise QueryRefusedError(
+            f"a message with {different:,} different transforms. {_at_most(MAX_TRANSFORMS)}"
+        )
+    max_columns = max(MAX_COLUMNS, len(X.names) if isinstance(X, Table | SummaryTable) else 0)
+    for transform in transforms:
+        if (width := _width(transform, X)) > max_columns:
+            raise QueryRefusedError(f"a transform with {width:,} columns. {_at_most(max_columns)}")
 
 
 def _width(transform: Transform | None, X: Any) -> int:
-    """The columns of the rows that a question sees; 0 where it sees a table."""
+    """The columns of the rows that a question reads; 0 if it reads a table."""
     if transform is not None and transform.names is not None:
         return len(transform.names)
     return int(X.shape[1]) if isinstance(X, np.ndarray) else 0
 
 
-def _at_most(most: float) -> str:
-    return f"A site answers at most {_shown(most)}."
+def _at_most(limit: float) -> str:
+    return f"A site answers at most {_formatted(limit)}."
 
 
-def _shown(number: float) -> str:
+def _formatted(number: float) -> str:
     """A number in a refusal; one of hundreds of digits is not written out.
 
-    >>> _shown(10**15), _shown(0.5), _shown(10**400)
+    >>> _formatted(10**15), _formatted(0.5), _formatted(10**400)
     ('1,000,000,000,000,000', '0.5', 'more than 10^18')
     """
     if number > 10**18:

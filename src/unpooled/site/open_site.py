@@ -1,7 +1,7 @@
-"""Open a site under its policy: its copy (or its rows, where the policy says so), rules, ledger and log.
+"""Open a site under its policy: its summary table (or its rows, by the policy), rules, ledger and log.
 
 All files are in one folder of the site's own. A site that was killed and opened again gives the same bytes
-for the same turn.
+for the same request.
 """
 
 from importlib.util import find_spec
@@ -54,29 +54,41 @@ def open_site(
     what: str = "another program",
     study: StudyGuard | None = None,
 ) -> Site:
-    """A site that answers under ``policy``: by default from a copy, of which ``folder`` keeps the files.
+    """Open a site that answers under ``policy``: by default from a summary table in ``folder``.
 
-    ``table`` is a Table, a DataFrame, a mapping of columns, or an array (n, d). It is read while the copy is
-    made, and is not needed where ``folder`` has one; a copy in a folder is answered from once it is approved
-    (``unpooled site approve``), or if the policy has ``auto_approve = true``. Without a folder nothing is written:
-    for simulation. ``authority`` is the coordinator's public key, from the site's invitation: with it,
-    rosters of secure sums and countersigned heads of the log are taken only if it signed them. ``member`` is
-    the site's part in secure sums; by default that of the identity in the folder. ``what`` is the activity
-    that others read who find the log in use.
-    ``study`` holds a run between machines to what was approved; the log must have the approval.
+    Parameters
+    ----------
+    table
+        A Table, a DataFrame, a mapping of columns, or an array (n, d). It is read to make the summary table,
+        and is not needed if ``folder`` has one.
+    folder
+        The site's own folder. The site answers from a summary table in it once the table is approved
+        (``unpooled site approve``), or if the policy has ``auto_approve = true``. Without a folder, for
+        simulation, nothing is written.
+    member
+        The site's part in secure sums; by default that of the identity in the folder.
+    authority
+        The coordinator's public key, from the site's invitation. With it the site accepts participant lists
+        of secure sums and countersigned heads of the log only if this key signed them.
+    what
+        The activity that other processes read while the log is in use.
+    study
+        Restricts a run between machines to an approved study; the log must have the approval.
     """
     policy = Policy() if policy is None else policy
     if policy.site.id and policy.site.id != name:
-        raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
+        raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
     if home is not None:
         check_protection(home / "log.jsonl", policy.protect.mode)
     if not policy.private:
         _check_no_noise_before(name, home)
     if home is not None:
-        SummaryFolder(home).recover()  # what a kill cut off
-    erased = ErasureGuard(None if home is None else home / ERASURES)  # looks before the copy is read
-    held, digest = _answer_source(table, policy, home, weights)
+        SummaryFolder(home).recover()  # after a kill
+    erased = ErasureGuard(
+        None if home is None else home / ERASURES
+    )  # reads the erasures before the table is read
+    source, digest = _answer_source(table, policy, home, weights)
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
     registry = Registry(home) if home is not None and (home / REGISTRY).exists() else None
@@ -88,13 +100,14 @@ def open_site(
             check_audit_trail(log, ledger, registry)
             if study is not None:
                 study.check(log)
-        mask = _mask(name, policy, home, held["X"], member, ledger, authority, study)
+        mask = _mask(name, policy, home, source["X"], member, ledger, authority, study)
         mark = "" if registry is None else registry.mark
         bound = "" if study is None else study.digest
-        one = SingleSourceGuard(
+        single_source = SingleSourceGuard(
             ledger, source_digest(policy.protect.mode, digest, policy.answer_rules_digest, bound)
         )
-        guards = [*([] if study is None else [study]), one, erased, *_guards(policy, ledger, mask, study)]
+        first = [] if study is None else [study]
+        guards = [*first, single_source, erased, *_guards(policy, ledger, mask, study)]
         audit_trail = AuditLog(
             name, policy, ledger, log, summary=digest, registry=mark, authority=authority, study=bound
         )
@@ -109,7 +122,7 @@ def open_site(
             registry.close()
     return Site(
         name,
-        **held,
+        **source,
         guards=guards,
         mask=mask,
         audit=audit_trail,
@@ -130,7 +143,7 @@ def _fingerprint(home: Path | None) -> str:
 
 
 def _check_no_noise_before(name: SiteId, home: Path | None) -> None:
-    """Raise LedgerError if the site has answered with noise: another protection would void it afterwards."""
+    """Raise LedgerError if the site answered with differential privacy, which other answers would void."""
     if home is None or not (home / "ledger.sqlite").exists():
         return
     ledger = Ledger(home / "ledger.sqlite", name)
@@ -138,31 +151,34 @@ def _check_no_noise_before(name: SiteId, home: Path | None) -> None:
     ledger.close()
     if spent:
         raise LedgerError(
-            f"{home}: answered with noise before; another protection would void what noise promised, so it "
-            "needs a folder of its own"
+            f"{home}: the site answered with differential privacy before, and another mode would void its "
+            "promise. Use a folder of its own."
         )
 
 
 def _answer_source(
     table: Any, policy: Policy, home: Path | None, weights: FloatArray | None
 ) -> tuple[dict[str, Any], str]:
-    """The arguments of a Site for what it answers from, and the digest of its copy, "" if it has none."""
+    """The arguments of a Site for what it answers from, and the digest of its summary table, "" if none."""
     mode = policy.protect.mode
     if mode == "summary":
         if weights is not None:
-            raise InputError("weights of rows do not go with a copy: in it every person counts once")
-        copy, digest = _summary(table, policy, home)
+            raise InputError(
+                "weights of rows do not go with a summary table, in which every person counts once. Open the "
+                "site without weights."
+            )
+        summary, digest = _summary(table, policy, home)
         if home is not None and not SummaryFolder(home).registered:
-            SummaryFolder(home).check_nobody_erased("a copy whose rows name no persons")
-        return site_arguments(copy), digest
+            SummaryFolder(home).check_nobody_erased("a summary table without a person column")
+        return site_arguments(summary), digest
     if table is None:
-        raise InputError(f'mode "{mode}" answers from rows, and none were given')
+        raise InputError(f'mode = "{mode}" answers from rows, and there is no table. Give the rows as table.')
     if home is not None:
         SummaryFolder(home).check_nobody_erased(f'mode = "{mode}", which answers from rows,')
     if mode == "dp":
         if weights is not None:
             raise InputError(
-                "weights of rows do not go with noise, because a weight would scale what a row adds. "
+                "weights of rows do not go with differential privacy: a weight would scale what a row adds. "
                 "Open the site without weights."
             )
         return {"X": _declared(as_table(table), policy, home)}, ""
@@ -170,19 +186,22 @@ def _answer_source(
 
 
 def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
-    """The rows of a site that answers with noise: of the declared columns, at most so many of a person.
+    """The rows of a site with mode = "dp": the declared columns, and at most ``rows_per_person`` of a person.
 
-    LedgerError where the site has a copy: what noise promises would be void with it.
+    LedgerError if the site has a summary table, which would void the promise of differential privacy.
     """
     if home is not None and SummaryFolder(home).exists:
-        raise LedgerError(f'{home}: has a copy, and the policy has mode = "dp": a site has one or the other')
+        raise LedgerError(
+            f'{home}: the folder has a summary table, and the policy has mode = "dp". Use a folder of its '
+            "own."
+        )
     domain, person = policy.domain, policy.protect.person if policy.dp.privacy_unit == "person" else ""
     if isinstance(table, np.ndarray):
         if person:
             raise PolicyError('[dp] privacy_unit = "person" is for tables with named columns')
         if len(table) > domain.rows:
             raise PolicyError(
-                f"[domain] rows: {len(table)} rows, more than the {domain.rows} that are declared"
+                f"[domain] rows: the table has {len(table)} rows, more than the declared {domain.rows}"
             )
         return table
     if not domain.columns:
@@ -194,12 +213,12 @@ def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
 
 
 def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: StudyGuard | None) -> list[Guard]:
-    """The rules of the policy, those last that count what was answered: a refusal costs nothing."""
+    """The guards of the policy; those that count answers come last, so a refusal costs nothing."""
     guards: list[Guard] = [AllowListGuard(policy), InputGuard()]
     if mask is None and policy.aggregation.secure == "required":
         guards.append(SecureSumsOnlyGuard())
     elif mask is None and study is not None and study.secure:
-        guards.append(SecureSumsOnlyGuard("the approved study has only secure sums"))
+        guards.append(SecureSumsOnlyGuard("the approved study allows only secure sums"))
     approved = None if study is None else study.study
     last: dict[str, Guard] = {
         "summary": NoNoiseGuard(),
@@ -209,71 +228,74 @@ def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: StudyGuard
     return [*guards, last[policy.protect.mode]]
 
 
-def site_arguments(copy: SummaryTable) -> dict[str, Any]:
-    """The arguments of a Site that answers from a copy; the copy of an array is an array of groups."""
-    if copy.named:
-        return {"X": copy}
+def site_arguments(summary: SummaryTable) -> dict[str, Any]:
+    """Return the arguments of a Site that answers from a summary table; that of an array is an array."""
+    if summary.named:
+        return {"X": summary}
     return {
-        "X": copy.matrix(),
-        "weights": copy.people,
+        "X": summary.matrix(),
+        "weights": summary.people,
         "grouped": True,
-        "within": np.nan_to_num(copy.within),
+        "within": np.nan_to_num(summary.within),
     }
 
 
 def _summary(table: Any, policy: Policy, home: Path | None) -> tuple[SummaryTable, str]:
-    """The copy in the site's folder, or one made now, and its digest; NotApprovedError if it is not approved."""
+    """The summary table in the folder, or a new one, and its digest; NotApprovedError if not approved."""
     settings = policy.protect.settings()
     if home is None:
         if table is None:
-            raise InputError("neither a table nor a folder with a copy was given")
+            raise InputError("there is neither a table nor a folder with a summary table. Give one of them.")
         check_declared(policy, settings.consumption)
-        copy = microaggregate(as_table(table), settings)
-        return copy, copy.digest
+        summary = microaggregate(as_table(table), settings)
+        return summary, summary.digest
     kept = SummaryFolder(home)
     if not kept.exists:
         if table is None:
-            raise InputError(f"{home}: there is no copy; unpooled site summarize writes one")
+            raise InputError(f"{home}: there is no summary table. Make one with unpooled site summarize.")
         check_declared(policy, settings.consumption)
         kept.make(as_table(table), settings)
-    copy = kept.read()
+    summary = kept.read()
     check_declared(policy, kept.settings().consumption)
-    _check_settings(settings, kept.settings(), copy.min_group_size)
+    _check_settings(settings, kept.settings(), summary.min_group_size)
     if not (policy.protect.auto_approve or kept.approved):
         raise NotApprovedError(
-            f"{kept.path}: nobody approved the copy yet; unpooled site review {home} opens it, "
-            f"unpooled site approve {home} approves it"
+            f"{kept.path}: nobody approved the summary table yet. Review it with unpooled site review "
+            f"{home}, then approve it with unpooled site approve {home} --table."
         )
-    if not len(copy):
+    if not len(summary):
         raise InputError(
-            f"{home}: no group of the copy is left after an erasure; unpooled site summarize shows others"
+            f"{home}: the summary table has no group left after an erasure. Update it with unpooled site "
+            "summarize."
         )
     if kept.registered:
         if not kept.approved:
             kept.adopt_proposal("auto_approve = true in the policy")
         with Registry.open(home) as people:
             kept.check_registry(people)
-    return copy, kept.digest
+    return summary, kept.digest
 
 
-def _check_settings(asked: SummarySettings, made: SummarySettings, min_group_size: int) -> None:
-    """Raise PolicyError if the copy was made with less protection than the policy asks for."""
-    if asked.min_group_size > min_group_size:
+def _check_settings(required: SummarySettings, made: SummarySettings, min_group_size: int) -> None:
+    """Raise PolicyError if the summary table was made with less protection than the policy requires."""
+    if required.min_group_size > min_group_size:
         raise PolicyError(
-            f"[protect] min_group_size = {asked.min_group_size}, but the copy has groups from {min_group_size} persons on"
+            f"[protect] min_group_size = {required.min_group_size}, but the summary table has groups of "
+            f"{min_group_size} people"
         )
-    if asked.consumption and made.max_share > asked.max_share:
+    if required.consumption and made.max_share > required.max_share:
         raise PolicyError(
-            f"[protect] max_share = {asked.max_share:g}, but the copy was made with {made.max_share:g}"
+            f"[protect] max_share = {required.max_share:g}, but the summary table was made with "
+            f"{made.max_share:g}"
         )
     for name in ("person", "sensitive", "log", "consumption"):
-        wanted, is_so = getattr(asked, name), getattr(made, name)
-        if wanted and wanted != is_so:
-            raise PolicyError(f"[protect] {name} = {wanted!r}, but the copy was made with {is_so!r}")
+        rule, setting = getattr(required, name), getattr(made, name)
+        if rule and rule != setting:
+            raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")
 
 
 def as_table(table: Any) -> Any:
-    """A table as a site holds it: a Table, or an array (n, d) of numbers."""
+    """Return a table as a site holds it: a Table, or an array (n, d) of numbers."""
     if isinstance(table, Table):
         return table
     if isinstance(table, np.ndarray):
@@ -300,7 +322,7 @@ def _mask(
     authority: bytes | None,
     study: StudyGuard | None,
 ) -> Mask | None:
-    """The site's part in secure sums, as its policy says; its identity and its state are in its folder."""
+    """The site's part in secure sums, by its policy; its identity and its state are in its folder."""
     rule = policy.aggregation
     if rule.secure == "off" or (member is None and (home is None or not find_spec("cryptography"))):
         return None
@@ -313,7 +335,7 @@ def _mask(
         store = SumLedger(ledger)
         member = Member(name, identity_in(home), min_sites=rule.min_sites, authority=authority, store=store)
     if member.min_sites < rule.min_sites:
-        raise PolicyError(f"the policy asks for sums over {rule.min_sites} sites, got {member.min_sites}")
+        raise PolicyError(f"the policy requires sums over {rule.min_sites} sites, got {member.min_sites}")
     return SiteMask(
         member,
         required=rule.secure == "required" or (study is not None and study.secure),

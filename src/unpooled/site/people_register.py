@@ -1,10 +1,10 @@
-"""The registry of persons of a site: who was ever shown in which group, so that a copy can be renewed safely.
+"""The registry of people of a site: in which groups each person was disclosed, so that updates stay safe.
 
-It holds no id and no value of anybody, only keyed digests of them; the key comes from the operating system's
-entropy and never leaves the file. (The median of a column, of an odd number of persons, is one person's; not
-said whose.) It is written in full sync before a copy is answered from. Its chain of writes names the head of
-the log, and every line of the log names its last link: a registry that was lost or replaced by an older one
-is found, and the site does not answer.
+It holds keyed digests instead of ids and values; the key comes from the operating system's entropy and never
+leaves the file. (The median of a column, of an odd number of people, is the value of one of them; the
+registry does not tell of whom.) It is written in full sync before a summary table is answered from. Its chain
+of writes (``chained_file``) names the head of the log, and every line of the log names its last link: a
+registry that was lost or replaced by an older one is found, and the site does not answer.
 """
 
 import json
@@ -48,28 +48,28 @@ CREATE TABLE IF NOT EXISTS proposal (digest TEXT PRIMARY KEY, base TEXT NOT NULL
 
 
 class ReleasedSummary(NamedTuple):
-    """A copy that was answered from."""
+    """A summary table that the site answered from."""
 
     number: int
     digest: str
     since: str
     approved_by: str
-    added: int  # groups that it was the first to show
-    retired: int  # groups that it no longer has
+    added: int  # groups that it was the first to disclose
+    retired: int  # groups of the table before it that it no longer has
 
 
 class Registry(ChainedFile):
-    """The registry in a site's folder; ``new`` makes one, with a new key, if there is none yet."""
+    """The registry in a site's folder; ``new`` creates one, with a new key, if there is none yet."""
 
     def __init__(self, folder: Path, *, new: bool = False) -> None:
         self.path = folder / FILE
         if not new and not self.path.exists():
-            raise LedgerError(f"{self.path}: the registry of persons is lost; nothing is answered or renewed")
+            raise LedgerError(f"{self.path}: the registry of people is lost. Nothing is answered or updated.")
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             super().__init__(sqlite3.connect(self.path, timeout=30, isolation_level=None), "registry")
             self._db.execute("PRAGMA synchronous = EXTRA")
-            self._db.execute("PRAGMA secure_delete = ON")  # cells that are deleted are not left in the file
+            self._db.execute("PRAGMA secure_delete = ON")  # deleted cells do not stay in the file
             self.create(_SCHEMA, self.path)
             if not self._get("key"):
                 self._db.execute("INSERT OR IGNORE INTO about VALUES ('key', ?)", (os.urandom(32).hex(),))
@@ -93,15 +93,15 @@ class Registry(ChainedFile):
         return blake2b(data, key=self._key, digest_size=16).hexdigest()
 
     def _get(self, key: str) -> str:
-        found = self._db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
-        return "" if found is None else str(found[0])
+        row = self._db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+        return "" if row is None else str(row[0])
 
     def _set(self, **values: str) -> None:
         self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", values.items())
 
     @property
     def current(self) -> str:
-        """The digest of the copy that may be answered from; "" if there is none yet."""
+        """The digest of the summary table that may be answered from; "" if there is none yet."""
         return self._get("current")
 
     @property
@@ -110,18 +110,18 @@ class Registry(ChainedFile):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How the table was read when the first copy was made, if the registry was told."""
-        found: dict[str, Any] = json.loads(self._get("reading") or "{}")
-        return found
+        """How the table was read for the first summary table; {} if that is not known."""
+        reading: dict[str, Any] = json.loads(self._get("reading") or "{}")
+        return reading
 
     @property
     def number(self) -> int:
-        """How many copies there were."""
+        """The number of summary tables so far."""
         (number,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM summaries").fetchone()
         return int(number)
 
     def summaries(self) -> tuple[ReleasedSummary, ...]:
-        """All copies that were answered from, the first one first; groups are those of this registry."""
+        """All summary tables that the site answered from, the first one first, with their groups here."""
         counted = ", ".join(
             f"(SELECT COUNT(*) FROM groups WHERE groups.{when} = summaries.number)"  # noqa: S608  two words
             for when in ("added", "retired")
@@ -133,33 +133,33 @@ class Registry(ChainedFile):
 
     @property
     def states(self) -> dict[str, int]:
-        """How many persons of the file were in which state when the copy was last renewed; none: never."""
-        found: dict[str, int] = json.loads(self._get("states") or "{}")
-        return found
+        """The number of people of the file in each state at the last update; {} if there was none."""
+        states: dict[str, int] = json.loads(self._get("states") or "{}")
+        return states
 
     def proposal(self) -> tuple[int, int] | None:
-        """Groups that a renewal takes out and adds that nobody approved yet; None if there is none."""
-        found = self._db.execute("SELECT plan FROM proposal").fetchone()
-        if found is None:
+        """The numbers of groups that a pending update withdraws and adds; None if there is no update."""
+        row = self._db.execute("SELECT plan FROM proposal").fetchone()
+        if row is None:
             return None
-        plan = json.loads(found[0])
+        plan = json.loads(row[0])
         return len(plan.get("retired", ())), len(plan["added"])
 
     def history(self) -> History:
-        """All groups that were ever shown; LedgerError if somebody changed them."""
+        """All groups that were ever disclosed; LedgerError if another program changed them."""
         if self._contents() != self._get("contents"):
-            raise LedgerError(f"{self.path}: the registry was changed by another program; nothing is renewed")
+            raise LedgerError(f"{self.path}: another program changed the registry. Nothing is updated.")
         history = History(self.scales.min_group_size)
         members: dict[int, list[tuple[str, str, str]]] = {}
         for number, *one in self._db.execute("SELECT number, person, has, vals FROM members ORDER BY number"):
             members.setdefault(number, []).append((one[0], one[1], one[2]))
-        for number, shown, cells, retired, withheld in self._db.execute(
+        for number, disclosed, cells, retired, withheld in self._db.execute(
             "SELECT number, disclosed, cells, retired, withheld FROM groups ORDER BY number"
         ):
             own = members.get(number, [])
             group = ReleasedGroup(
                 {person: int(has, 16) for person, has, _ in own},
-                int(shown, 16),
+                int(disclosed, 16),
                 {person: values for person, _, values in own},
                 None if cells is None else json.loads(cells),
             )
@@ -170,23 +170,23 @@ class Registry(ChainedFile):
         return history
 
     def erased(self) -> set[str]:
-        """The digests of all persons who were erased, also under earlier registries in this file."""
+        """The digests of all people who were erased, even under earlier registries in this file."""
         return {str(person) for (person,) in self._db.execute("SELECT person FROM erased")}
 
     def _contents(self) -> str:
         """A digest of everything that the rules depend on."""
-        found = sha256()
+        digest = sha256()
         for table, order in (("groups", "number"), ("members", "number, person"), ("erased", "person")):
             for row in self._db.execute(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608
-                found.update(repr(row).encode())
-        return found.hexdigest()
+                digest.update(repr(row).encode())
+        return digest.hexdigest()
 
-    # ------------------------------------------------------------ proposals and what becomes of them
+    # ------------------------------------------------------------ proposals and their adoption
 
     def propose_first(
         self, digest: str, scales: Scales, groups: Iterable[ReleasedGroup], reading: dict[str, Any]
     ) -> None:
-        """Keep the groups of a first copy until it is approved; they then replace all that are known."""
+        """Keep the groups of a first summary table until its approval; they then replace all known groups."""
         plan = {
             "first": True,
             "scales": scales.as_json(),
@@ -196,7 +196,7 @@ class Registry(ChainedFile):
         self._propose(digest, plan)
 
     def propose(self, digest: str, renewal: Renewal) -> None:
-        """Keep a planned renewal until it is approved."""
+        """Keep a planned update until its approval."""
         plan = {
             "first": False,
             "scales": renewal.scales.as_json(),
@@ -213,23 +213,26 @@ class Registry(ChainedFile):
             self._db.execute("INSERT INTO proposal VALUES (?, ?, ?)", (digest, self.mark, json.dumps(plan)))
 
     def proposed(self, digest: str) -> bool:
-        """True if a copy waits for its approval."""
+        """True if the summary table of this digest is pending."""
         return self._db.execute("SELECT 1 FROM proposal WHERE digest = ?", (digest,)).fetchone() is not None
 
     def adopt(self, digest: str, by: str) -> None:
-        """Take over what was proposed for a copy: from now on it is the one to answer from."""
+        """Take over what was proposed for a summary table: from now on the site answers from it."""
         if self.current == digest:
             return
         with self.transaction():
-            found = self._db.execute("SELECT base, plan FROM proposal WHERE digest = ?", (digest,)).fetchone()
-            if found is None:
+            row = self._db.execute("SELECT base, plan FROM proposal WHERE digest = ?", (digest,)).fetchone()
+            if row is None:
                 raise LedgerError(
-                    f"{self.path}: the registry does not know of this copy; nothing is answered"
+                    f"{self.path}: the registry does not know this summary table. Nothing is answered."
                 )
-            base, plan = found[0], json.loads(found[1])
+            base, plan = row[0], json.loads(row[1])
             if base != self.mark:
-                raise InputError("the registry has changed since this copy was proposed: renew it again")
-            with self._writing("summary", digest, sha256(found[1].encode()).hexdigest()):
+                raise InputError(
+                    "the registry has changed since this summary table was proposed. Run unpooled site "
+                    "summarize again."
+                )
+            with self._writing("summary", digest, sha256(row[1].encode()).hexdigest()):
                 if plan["first"]:
                     self._db.execute("DELETE FROM groups")
                     self._db.execute("DELETE FROM members")
@@ -255,7 +258,7 @@ class Registry(ChainedFile):
         self._record_summary(number, digest, by)
 
     def _record_summary(self, number: int, digest: str, by: str) -> None:
-        """Note the copy that is answered from now on."""
+        """Record the summary table that the site answers from, from now on."""
         self._db.execute("DELETE FROM proposal")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._db.execute("INSERT INTO summaries VALUES (?, ?, ?, ?)", (number, digest, now, by))
@@ -269,10 +272,11 @@ class Registry(ChainedFile):
     # ------------------------------------------------------------ erasure
 
     def erase(self, people: Iterable[str], digest: str, by: str, entry: str = "") -> None:
-        """Take the groups of these persons out for ever, and their cells; what was proposed is dropped.
+        """Withdraw the groups of these people for ever, and delete their cells; a proposal is dropped.
 
-        ``digest`` is that of the copy without them, "" if they are in no group that is shown. The digests of
-        the persons stay, so that they are never shown again. ``entry`` names the erasure in erasures.json.
+        ``digest`` is that of the summary table without them, "" if none of them is in a disclosed group. The
+        digests of the people stay, so that they are never disclosed again. ``entry`` names the erasure in
+        erasures.json.
         """
         who = sorted(people)
         with self._writing("erased", who, digest, entry):
@@ -289,38 +293,38 @@ class Registry(ChainedFile):
 
     def erasures(self) -> set[str]:
         """The names of all erasures in the chain, as erasures.json has them."""
-        rows = self._db.execute("""SELECT what FROM chain WHERE what LIKE '["erased"%'""").fetchall()
+        rows = self._db.execute("""SELECT entry FROM chain WHERE entry LIKE '["erased"%'""").fetchall()
         return {str(name) for (text,) in rows for name in json.loads(text)[3:]}
 
     def groups_of(self, person: str) -> list[int]:
-        """The numbers of all groups that a person, given by his digest, was ever in."""
-        found = self._db.execute("SELECT number FROM members WHERE person = ? ORDER BY number", (person,))
-        return [int(number) for (number,) in found]
+        """The numbers of all groups that the person of this digest was ever in."""
+        rows = self._db.execute("SELECT number FROM members WHERE person = ? ORDER BY number", (person,))
+        return [int(number) for (number,) in rows]
 
     def person(self, name: str) -> str:
-        """The digest of a person, by the id that the table has."""
+        """The digest of a person, by their id in the table."""
         return person_digest(self.digest, name)
 
     def disclosed(self) -> set[str]:
-        """The digests of all persons who are in a group that is shown now."""
+        """The digests of all people who are in a group that is disclosed now."""
         rows = self._db.execute(
             "SELECT person FROM members JOIN groups USING (number) WHERE retired IS NULL"
         ).fetchall()
         return {str(person) for (person,) in rows}
 
     def without_erased(self) -> set[str]:
-        """The digests of all copies of which it is known that nobody who was erased is in them.
+        """The digests of all summary tables that contain nobody who was erased, as far as this is known.
 
-        Of copies of before the present registry it is not known who is in them.
+        The people of tables from before the present registry are not known.
         """
         (first,) = self._db.execute("SELECT COALESCE(MIN(added), 1 << 60) FROM groups").fetchone()
         rows = self._db.execute("SELECT digest FROM summaries WHERE number >= ?", (first,)).fetchall()
-        showing = self._disclosing({n for person in self.erased() for n in self.groups_of(person)})
-        return {str(digest) for (digest,) in rows} - showing
+        disclosing = self._disclosing({n for person in self.erased() for n in self.groups_of(person)})
+        return {str(digest) for (digest,) in rows} - disclosing
 
     def _disclosing(self, groups: Iterable[int]) -> set[str]:
-        """The digests of all copies that showed one of these groups."""
-        found: set[str] = set()
+        """The digests of all summary tables that disclosed one of these groups."""
+        digests: set[str] = set()
         for group in groups:
             added, retired = self._db.execute(
                 "SELECT added, COALESCE(retired, 1 << 60) FROM groups WHERE number = ?", (group,)
@@ -328,8 +332,8 @@ class Registry(ChainedFile):
             rows = self._db.execute(
                 "SELECT digest FROM summaries WHERE number >= ? AND number < ?", (added, retired)
             )
-            found |= {str(digest) for (digest,) in rows}
-        return found
+            digests |= {str(digest) for (digest,) in rows}
+        return digests
 
 
 def _packed(group: ReleasedGroup) -> dict[str, Any]:
@@ -343,15 +347,15 @@ def _packed(group: ReleasedGroup) -> dict[str, Any]:
 def check_age(folder: Path, people: Registry | None) -> None:
     """Raise LedgerError if the log or erasures.json name an entry that the registry (None: lost) lacks.
 
-    Another process may be writing the log. Who opens the site looks once more, with the log locked.
+    Another process may be writing the log. The process that opens the site checks again, with the log locked.
     """
     for entry in _entries_back(folder / "log.jsonl", b'"registry":'):
         if (mark := entry.get("registry")) is None:
             continue
         if people is None or not people.has(mark):
             raise LedgerError(
-                f"{folder}: the registry of persons is lost, or older than the log: it does not have what "
-                f"line {entry['seq'] + 1} of the log names; nothing is answered or renewed"
+                f"{folder}: the registry of people is lost, or older than the log: line {entry['seq'] + 1} "
+                "of the log names an entry that the registry lacks. Nothing is answered or updated."
             )
         break
     Erasures(folder).check(() if people is None else people.erasures())
@@ -363,7 +367,7 @@ def _last_line(log: Path) -> str:
 
 
 def _entries_back(log: Path, having: bytes = b"") -> Iterator[dict[str, Any]]:
-    """The lines of a log from the last one back, those that have these bytes; no unfinished one."""
+    """The lines of a log from the last one back that contain these bytes, without an unfinished line."""
     for line in tail(log) if log.exists() else ():
         if having in line:
             with suppress(ValueError):

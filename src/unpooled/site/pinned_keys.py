@@ -1,4 +1,4 @@
-"""The keys of the other sites that a site has pinned, in the ledger in its folder."""
+"""The pinned keys of the other sites, in the ledger of a site."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from unpooled.site.log import Log
 
 @dataclass(frozen=True)
 class PinnedKeys:
-    """The pinned key of every site, and the roster of the last run with secure sums."""
+    """The pinned key of every site, and the participants of the last run with secure sums."""
 
     keys: dict[SiteId, bytes]
     sites: tuple[SiteId, ...]
@@ -21,7 +21,7 @@ class PinnedKeys:
 
 
 def pinned_keys(folder: Path) -> PinnedKeys:
-    """The pinned keys in a site's folder."""
+    """Return the pinned keys in a site's folder."""
     ledger = _ledger(folder)
     try:
         store = SumLedger(ledger)
@@ -38,7 +38,7 @@ def pinned_keys(folder: Path) -> PinnedKeys:
 
 
 def forget(folder: Path, site: SiteId) -> None:
-    """Forget the key of a site; InputError if none is pinned. It is a write of the ledger, like any other."""
+    """Forget the key of a site; InputError if none is pinned. The ledger records it like any other write."""
     ledger, log = _ledger(folder), Log(folder / "log.jsonl")  # the log's lock: no site must run meanwhile
     try:
         ledger.log_head = log.mark
@@ -52,6 +52,6 @@ def forget(folder: Path, site: SiteId) -> None:
 def _ledger(folder: Path) -> Ledger:
     path = folder / "ledger.sqlite"
     if not path.exists():
-        raise InputError(f"{folder}: not the folder of a site that has answered anything")
+        raise InputError(f"{folder}: not the folder of a site that has answered a query")
     owner = Ledger.owner(path)
     return Ledger(path, owner)

@@ -1,7 +1,7 @@
 """A site's policy: one TOML file that a data protection officer can read, comment and sign off.
 
-Every rule has a safe default, so an empty policy is valid. Unknown keys are errors: a misspelt rule must not
-be silently ignored. Nothing in a request can loosen a policy.
+Every rule has a safe default, so a policy that holds only its format is valid. Unknown keys are errors: a
+misspelt rule must not be silently ignored. Nothing in a request can loosen a policy.
 """
 
 import tomllib
@@ -15,8 +15,17 @@ from unpooled.privacy.dp.accounting import check_budget
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.privacy.presets import preset
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
+from unpooled.storage.file_format import FORMAT, format_error
 
-VERSION = 2
+# Names before format 1, by section and key, and what to write in their place.
+_RENAMED_KEYS = {
+    ("", "version"): f"format = {FORMAT}",
+    ("protect", "g"): "min_group_size",
+    ("protect", "largest_share"): "max_share",
+    ("protect", "auto"): "auto_approve",
+    ("dp", "unit"): "privacy_unit",
+}
+_RENAMED_VALUES = {("protect", "mode"): {"copy": "summary", "trusted": "raw", "noise": "dp"}}
 
 
 @dataclass(frozen=True)
@@ -34,28 +43,28 @@ class Jobs:
     algorithms: tuple[str, ...] = METHOD_NAMES
     modules: tuple[str, ...] = ()  # installed modules whose methods the site trusts
     describe: bool = True  # sums for the report: profiles, spread, crossings
-    max_runs: int = 1000  # with noise or trusted: a copy gives nothing more in a thousand runs than in one
-    max_rounds: int = 1000  # a run
+    max_runs: int = 1000  # of dp and raw: a summary table gives away no more in a thousand runs than in one
+    max_rounds: int = 1000  # of one run, of dp and raw
 
 
 @dataclass(frozen=True)
 class Protect:
-    """The protection: answers from the copy, from the rows with noise, or from the rows as they are."""
+    """The protection: answers from a summary table, with differential privacy, or exactly from raw rows."""
 
     mode: Literal["summary", "dp", "raw"] = "summary"
-    min_group_size: int = 0  # fewest persons of a group in the copy; 0: proposed by the number of persons
-    person: str = ""  # the column that says whose row it is; "": every row is a person
-    columns: tuple[str, ...] = ()  # those that studies are about; they count three times in the grouping
+    min_group_size: int = 0  # people in a group of the summary table; 0: by the number of people
+    person: str = ""  # the column that identifies people; "": every row is a person
+    columns: tuple[str, ...] = ()  # columns that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
-    log: tuple[str, ...] = ()  # columns of which the copy holds the logarithm only
-    preset: str = field(default="", repr=False)  # a published rule that the policy keeps to; "": none
-    consumption: tuple[str, ...] = field(default=(), repr=False)  # no cell that one person dominates is shown
-    max_share: float = field(default=0.15, repr=False)  # of a cell's total that one person may have
-    auto_approve: bool = False  # answer from a copy that nobody approved
-    min_cluster_size: int = 5  # trusted: no group of fewer rows is shown
+    log: tuple[str, ...] = ()  # columns of which the summary table has only the logarithm
+    preset: str = ""  # a published rule that the policy follows; "": none
+    consumption: tuple[str, ...] = ()  # columns in which no cell that one person dominates is disclosed
+    max_share: float = 0.15  # the largest share of a cell's total that one person may have
+    auto_approve: bool = False  # answer from a summary table that nobody approved
+    min_cluster_size: int = 5  # raw: no group of fewer rows is disclosed
 
     def settings(self) -> SummarySettings:
-        """How the copy is made."""
+        """Return the settings of the summary table."""
         return SummarySettings(
             self.min_group_size,
             self.person,
@@ -71,25 +80,25 @@ class Protect:
 class Studies:
     """Who approves a study: somebody at the site, or this policy for purposes of the known coordinator."""
 
-    approve: Literal["ask", "known"] = field(default="ask", repr=False)
-    purposes: tuple[str, ...] = field(default=(), repr=False)  # known: word for word; "*": any
+    approve: Literal["ask", "known"] = "ask"
+    purposes: tuple[str, ...] = ()  # known: word for word; "*": any
 
     def covers(self, purpose: str) -> bool:
-        """True if the policy approves a study of this purpose, if the federation's authority signed it."""
+        """Return whether the policy approves a signed study of this purpose."""
         return self.approve == "known" and ("*" in self.purposes or purpose in self.purposes)
 
 
 @dataclass(frozen=True)
 class Domain:
-    """For noise: all that is told of the table: columns, their ranges in its own units, a number of rows.
+    """For dp: the public facts about the table: columns, their ranges in its own units, a number of rows.
 
-    Stated, never computed from rows.
+    They are declared here, and not computed from rows.
     """
 
     columns: tuple[str, ...] = ()
     lower: tuple[float, ...] = ()
     upper: tuple[float, ...] = ()
-    rows: int = 0  # the most rows that there can be; the coordinator sees it
+    rows: int = 0  # an upper bound on the number of rows; the coordinator sees it
 
 
 @dataclass(frozen=True)
@@ -102,11 +111,11 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Budget:
-    """For noise: the budget for differential privacy over all runs."""
+    """For dp: the privacy budget over all runs."""
 
-    privacy_unit: Literal["row", "person"] = "row"  # whom it protects; "person" needs [protect] person
-    rows_per_person: int = 1  # further rows of a person are left out
-    honest_sites: int = 1  # on the roster of a secure sum, which share one noise; 1: this site adds all
+    privacy_unit: Literal["row", "person"] = "row"  # "person" needs [protect] person
+    rows_per_person: int = 1  # a person's other rows are left out
+    honest_sites: int = 1  # participants of a secure sum that share one noise; 1: only this site
     delta: float = 1e-6
     epsilon_total: float = 0.0
 
@@ -126,7 +135,7 @@ class Policy:
     'summary'
     """
 
-    version: int = VERSION
+    format: int = FORMAT
     site: SiteSection = field(default_factory=SiteSection)
     jobs: Jobs = field(default_factory=Jobs)
     protect: Protect = field(default_factory=Protect)
@@ -134,30 +143,19 @@ class Policy:
     aggregation: Aggregation = field(default_factory=Aggregation)
     dp: Budget = field(default_factory=Budget)
     wire: Wire = field(default_factory=Wire)
-    studies: Studies = field(default_factory=Studies, repr=False)
+    studies: Studies = field(default_factory=Studies)
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
     def digest(self) -> str:
-        """A digest of the rules, independent of the file's layout and comments.
-
-        Rules that came later (``repr=False``) count where they differ from their defaults, so that a policy
-        has the digest that it had before there were such rules.
-        """
-        later = [
-            f"{section.name}.{rule.name}={getattr(part, rule.name)!r}"
-            for section in fields(self)
-            if is_dataclass(part := getattr(self, section.name))
-            for rule in fields(part)
-            if not rule.repr and getattr(part, rule.name) != rule.default
-        ]
-        return sha256("\n".join([repr(self), *later]).encode()).hexdigest()
+        """A digest of the rules, independent of the file's layout and comments."""
+        return sha256(repr(self).encode()).hexdigest()
 
     @property
     def answer_rules_digest(self) -> str:
-        """A digest of the rules that answers depend on: not of the contact, nor of how much is allowed."""
+        """A digest of the rules that answers depend on, without the contact and the limits."""
         rules = (
             replace(self.protect, auto_approve=False),
             (self.jobs.algorithms, self.jobs.modules, self.jobs.describe),
@@ -169,34 +167,37 @@ class Policy:
 
     @property
     def private(self) -> bool:
-        """True if the site answers only with noise."""
+        """True if the site answers only with differential privacy."""
         return self.protect.mode == "dp"
 
 
 def load(path: str | Path) -> Policy:
-    """The policy in a file; PolicyError names the file, the section and the key."""
+    """Read a policy; PolicyError names the file, the section and the key."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise PolicyError(f"{path}: not a text file in UTF-8") from error
+        raise PolicyError(f"{path}: not a text file in UTF-8. Save it as UTF-8.") from error
     return parse(text, str(path))
 
 
 def parse(text: str, where: str = "policy") -> Policy:
-    """
-    >>> parse("version = 2\\n[protect]\\nmin_group_size = 8").protect.min_group_size
+    """Return the policy in a text; PolicyError names ``where``, the section and the key.
+
+    >>> parse("format = 1\\n[protect]\\nmin_group_size = 8").protect.min_group_size
     8
     >>> parse("[protect]\\nmin_group_size = 8")
     Traceback (most recent call last):
     ...
-    unpooled.errors.PolicyError: policy: version is missing; this release reads version 2
+    unpooled.errors.PolicyError: policy: the policy has no format, and this release reads format = 1
     """
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{where}: not TOML: {error}") from error
-    if "version" not in values:
-        raise PolicyError(f"{where}: version is missing; this release reads version {VERSION}")
+    if renamed := _renamed(values):
+        raise PolicyError(f"{where}: {'; '.join(renamed)}")
+    if "format" not in values:
+        raise PolicyError(f"{where}: the policy has no format, and this release reads format = {FORMAT}")
     try:
         policy: Policy = section(Policy, values)
         return policy
@@ -204,16 +205,31 @@ def parse(text: str, where: str = "policy") -> Policy:
         raise PolicyError(f"{where}: {error}") from None
 
 
-def section(cls: Any, given: dict[str, Any], name: str = "") -> Any:
-    """A dataclass of rules from a section of a file, or from all of it; PolicyError names the key."""
+def _renamed(values: dict[str, Any]) -> list[str]:
+    """The names in a policy of before format 1, each with what to write in its place."""
+    found = []
+    for (name, key), new in _RENAMED_KEYS.items():
+        part = values.get(name) if name else values
+        if isinstance(part, dict) and key in part:
+            found.append(f"[{name}] {key} is now {new}" if name else f"{key} is now {new}")
+    for (name, key), renamed in _RENAMED_VALUES.items():
+        part = values.get(name)
+        old = part.get(key) if isinstance(part, dict) else None
+        if isinstance(old, str) and old in renamed:
+            found.append(f'[{name}] {key} = "{old}" is now {key} = "{renamed[old]}"')
+    return found
+
+
+def section(cls: Any, rules: dict[str, Any], name: str = "") -> Any:
+    """Return a dataclass of rules from a section of a file, or from all of it; PolicyError names the key."""
     hints = get_type_hints(cls)
     known = [f.name for f in fields(cls)]
-    for key in given:
+    for key in rules:
         if key not in known:
             kind = f"key in [{name}]" if name else "section or key"
             raise PolicyError(f"unknown {kind} {key!r}; known are {', '.join(known)}")
     values = {}
-    for key, value in given.items():
+    for key, value in rules.items():
         hint, label = hints[key], f"[{name}] {key}" if name else key
         if is_dataclass(hint):
             if not isinstance(value, dict):
@@ -243,9 +259,9 @@ def _value(hint: Any, value: Any, label: str) -> Any:
 
 def _check(policy: Policy) -> None:
     """Check the range of every value."""
-    if policy.version != VERSION:
-        raise PolicyError(f"version {policy.version}, this release reads version {VERSION}")
-    least = (
+    if wrong := format_error(policy.format):
+        raise PolicyError(f"the policy has {wrong}")
+    minima = (
         ("[jobs] max_runs", policy.jobs.max_runs, 1),
         ("[jobs] max_rounds", policy.jobs.max_rounds, 1),
         ("[protect] min_cluster_size", policy.protect.min_cluster_size, 2),
@@ -255,10 +271,10 @@ def _check(policy: Policy) -> None:
         ("[domain] rows", policy.domain.rows, 0),
         ("[wire] max_message_bytes", policy.wire.max_message_bytes, 4096),
     )
-    for label, number, fewest in least:
-        if number < fewest:
-            raise PolicyError(f"{label} must be at least {fewest}, got {number}")
-    if not policy.jobs.modules:  # else ``check_methods`` does: reading a policy imports nothing
+    for label, number, minimum in minima:
+        if number < minimum:
+            raise PolicyError(f"{label} must be at least {minimum}, got {number}")
+    if not policy.jobs.modules:  # otherwise ``check_methods`` does: reading a policy imports nothing
         _check_algorithms(policy.jobs.algorithms, METHOD_NAMES)
     try:
         policy.protect.settings()
@@ -267,8 +283,8 @@ def _check(policy: Policy) -> None:
     _check_rules(policy.protect)
     if (policy.studies.approve == "known") is not bool(policy.studies.purposes):
         raise PolicyError(
-            '[studies] approve = "known" and purposes belong together: the purposes, word for word, whose '
-            'studies are approved without asking; "*" is any'
+            '[studies] approve = "known" and purposes belong together. List the purposes, word for word, '
+            'whose studies the policy approves, or "*" for any.'
         )
     domain = policy.domain
     if not len(domain.columns) == len(domain.lower) == len(domain.upper):
@@ -289,27 +305,27 @@ def _check(policy: Policy) -> None:
         raise PolicyError('[protect] mode = "dp" needs a budget: [dp] epsilon_total')
     if policy.private and not domain.rows:
         raise PolicyError(
-            '[protect] mode = "dp" needs [domain] rows: the most rows that there can be, a public number'
+            '[protect] mode = "dp" needs [domain] rows: a public upper bound on the number of rows'
         )
     if policy.dp.privacy_unit == "person" and not policy.protect.person:
         raise PolicyError(
-            '[dp] privacy_unit = "person" needs [protect] person: the column that says whose row it is'
+            '[dp] privacy_unit = "person" needs [protect] person: the column that identifies people'
         )
     if policy.dp.privacy_unit == "row" and policy.dp.rows_per_person > 1:
         raise PolicyError('[dp] rows_per_person is for privacy_unit = "person"')
     if policy.dp.epsilon_total and not policy.private:
         raise PolicyError(
-            f'[dp] epsilon_total is the budget of noise, and [protect] mode is "{policy.protect.mode}": '
-            "a site has the one or the other, since a copy beside noise would void what noise promises"
+            f'[dp] epsilon_total is for [protect] mode = "dp", and mode is "{policy.protect.mode}". A site '
+            "has one protection, because exact answers would void the promise of differential privacy."
         )
 
 
 def _check_rules(protect: Protect) -> None:
-    """Check that the protection keeps to its preset, and that a rule on shares is one that can be kept."""
+    """Check that the protection follows its preset, and that the site can enforce a rule on shares."""
     if protect.consumption and protect.mode != "summary":
         raise PolicyError(
-            f'[protect] consumption is a rule for the cells of a copy, and mode is "{protect.mode}": '
-            "shares of a total are not looked at there"
+            f'[protect] consumption is for mode = "summary", and mode is "{protect.mode}", where shares of a '
+            "total are not checked"
         )
     if not protect.preset:
         return
@@ -317,37 +333,39 @@ def _check_rules(protect: Protect) -> None:
         rule = preset(protect.preset)
     except InputError as error:
         raise PolicyError(f"[protect] {error}") from None
-    said = f'[protect] preset = "{rule.name}"'
+    label = f'[protect] preset = "{rule.name}"'
     if rule.mode == "dp" and protect.mode != "dp":
-        raise PolicyError(f'{said} answers with noise, and mode is "{protect.mode}"')
+        raise PolicyError(f'{label} needs mode = "dp", and mode is "{protect.mode}"')
     if protect.mode == "summary" and protect.min_group_size < rule.min_people:
         raise PolicyError(
-            f"{said} asks for groups of {rule.min_people} persons, got min_group_size = {protect.min_group_size}"
+            f"{label} needs groups of at least {rule.min_people} people, "
+            f"got min_group_size = {protect.min_group_size}"
         )
     if protect.mode == "raw" and rule.max_share:
-        raise PolicyError(f"{said} looks at shares of totals, which a trusted site does not")
+        raise PolicyError(f'{label} limits shares of totals, which mode = "raw" does not check')
     if protect.mode == "raw" and protect.min_cluster_size < rule.min_people:
         raise PolicyError(
-            f"{said} asks for groups of {rule.min_people}, got min_cluster_size = {protect.min_cluster_size}"
+            f"{label} needs groups of at least {rule.min_people} rows, "
+            f"got min_cluster_size = {protect.min_cluster_size}"
         )
     if rule.max_share and protect.max_share > rule.max_share:
-        raise PolicyError(f"{said} asks for shares of at most {rule.max_share:g}, got {protect.max_share:g}")
+        raise PolicyError(f"{label} needs max_share of at most {rule.max_share:g}, got {protect.max_share:g}")
 
 
 def check_declared(policy: Policy, consumption: tuple[str, ...]) -> None:
-    """Raise PolicyError if a copy with these columns of consumption lacks what the preset asks for."""
+    """Raise PolicyError if the preset needs columns of consumption and the summary table has none."""
     rule = preset(policy.protect.preset) if policy.protect.preset else None
     if rule is not None and rule.max_share and not consumption:
         raise PolicyError(
-            f'[protect] preset = "{rule.name}" needs consumption: the columns of which nobody may have more '
+            f'[protect] preset = "{rule.name}" needs consumption: the columns in which nobody may have more '
             f"than {rule.max_share:.0%} of a group's total"
         )
 
 
 def check_methods(policy: Policy) -> None:
-    """Import the modules that the policy trusts, and raise PolicyError if a method that it names is unknown.
+    """Import the modules that the policy trusts, and raise PolicyError if it names an unknown method.
 
-    Only who opens or checks a site of her own calls this: a policy that somebody sent must not import code.
+    Call this only for a policy of one's own site: a policy from somebody else must not import code.
     """
     own = tuple(method.method for method in methods_in(policy.jobs.modules))
     _check_algorithms(policy.jobs.algorithms, (*METHOD_NAMES, *own))

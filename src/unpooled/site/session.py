@@ -1,4 +1,4 @@
-"""A site's process in a run between machines: its settings, its data, and its answers to one run."""
+"""A site's session in a run between machines: its settings, its data, and its answers to one run."""
 
 import contextlib
 import json
@@ -43,17 +43,17 @@ log = logging.getLogger(__name__)
 _Done = TypeVar("_Done")
 
 
-ANSWERING = "the answers of this site in a run"  # the activity that the log's holder names
-_LET_GO = (5.0, 30.0)  # seconds to wait for the log: of another program, of a process of ours
-_COAX = 10.0  # seconds in which a process of ours must hand the log over; it is killed then
-_BUSY = 600.0  # seconds of one answer for which a process says that it is at work
+ANSWERING = "the answers of this site in a run"  # the activity that the lock's owner names
+_WAIT = (5.0, 30.0)  # seconds to wait for the log: of another program, of a session of this site
+_HAND_OVER = 10.0  # seconds in which another session must hand the log over; then it is killed
+_BUSY = 600.0  # seconds of one answer for which a session signals that it is at work
 
 
 @dataclass(frozen=True, eq=False)
 class RunTerms(Message):
-    """The terms of a run that a site receives: the coordinator's version, and the study to be approved.
+    """The terms of a run that a site receives: the coordinator's version, and the study to approve.
 
-    Reading files is the site's.
+    They do not contain how files are read, which the site decides.
     """
 
     version: str
@@ -66,11 +66,11 @@ class RunTerms(Message):
 
 
 class PendingDecision(str):
-    """Why a site does not answer yet: a person there is to decide. Neither a failure nor an answer."""
+    """The reason why a site does not answer yet: a person there must decide. It is not a failure."""
 
 
 class MemberSettings(Protocol):
-    """The settings of a member of a federation: a site, or a federation in the place of one."""
+    """The settings of a member of a federation: a site, or a relay with a federation of its own."""
 
     @property
     def site(self) -> SiteId: ...
@@ -78,10 +78,9 @@ class MemberSettings(Protocol):
     def folder(self) -> str: ...  # its log, its studies and its keys
     @property
     def authority(self) -> str: ...  # the coordinator's public key, hexadecimal
+    # files of its rules and its summary table: if one changes, the member is opened again
     @property
-    def watched_files(
-        self,
-    ) -> tuple[Path, ...]: ...  # files of its rules and its copy: if one changes, it is opened again
+    def watched_files(self) -> tuple[Path, ...]: ...
     def approver(self, purpose: str) -> str: ...
     def open(self, study: Study) -> Site: ...
 
@@ -94,11 +93,11 @@ class SiteSettings:
     """
 
     site: SiteId
-    data: str  # the file or database of its rows; not read where it answers from a copy
-    folder: str  # the site's copy, log, ledger and keys
+    data: str  # the file or database of its rows; not read if it answers from a summary table
+    folder: str  # the site's summary table, log, ledger and keys
     policy: str | None = None
     authority: str = ""  # the coordinator's public key, hexadecimal
-    columns: tuple[str, ...] | None = None  # the only ones that are read; None: all
+    columns: tuple[str, ...] | None = None  # the only columns that are read; None: all
     exclude: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     na: tuple[str, ...] = ()
@@ -130,7 +129,7 @@ class SiteSettings:
         return [(name, file) for name, file in named if file]
 
     def reading(self) -> Reading:
-        """How the file is read: as the site says, and nobody else."""
+        """How the file is read, which only the site decides."""
         return Reading(
             columns=self.columns,
             exclude=self.exclude,
@@ -147,17 +146,17 @@ class SiteSettings:
         )
 
     def open(self, study: Study) -> Site:
-        """Open the site under its policy for an approved study: from its copy, or from its rows."""
+        """Open the site under its policy for an approved study: from its summary table, or from its rows."""
         policy = self.rules()
         table = None if policy.protect.mode == "summary" else self.table()
         authority = bytes.fromhex(self.authority) if self.authority else None
-        held = StudyGuard(study, Path(self.folder))
+        guard = StudyGuard(study, Path(self.folder))
         return open_site(
-            self.site, table, policy, self.folder, authority=authority, what=ANSWERING, study=held
+            self.site, table, policy, self.folder, authority=authority, what=ANSWERING, study=guard
         )
 
     def table(self) -> Table:
-        """The site's rows; the column that says whose they are is read as text."""
+        """The site's rows; the column that identifies people is read as text."""
         reading, person = self.reading(), self.rules().protect.person
         if person:
             columns = reading.columns and tuple(dict.fromkeys((*reading.columns, person)))
@@ -165,18 +164,18 @@ class SiteSettings:
         return read_table(self.data, reading, on_blank_rows=self._warn_blank_rows)
 
     def _warn_blank_rows(self, rows: int) -> None:
-        log.warning("%s: %d rows at its end have no value and are left out", self.data, rows)
+        log.warning("%s: the last %d rows have no value and are left out", self.data, rows)
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))
 
     @property
     def watched_files(self) -> tuple[Path, ...]:
-        copy = SummaryFolder(Path(self.folder)).path
-        return (*([Path(self.policy)] if self.policy else []), copy / ABOUT, copy / APPROVAL)
+        summary = SummaryFolder(Path(self.folder)).path
+        return (*([Path(self.policy)] if self.policy else []), summary / ABOUT, summary / APPROVAL)
 
     def approver(self, purpose: str) -> str:
-        """The policy, in words, if it approves studies of this purpose; "" if a person is to."""
+        """The policy, in words, if it approves studies of this purpose; "" if a person must."""
         rules = self.rules()
         return f"the policy {rules.digest[:16]}" if rules.studies.covers(purpose) else ""
 
@@ -186,21 +185,19 @@ def _tuples(value: Any) -> Any:
 
 
 class SiteSession:
-    """Answers envelopes for one run. After any error it returns an answer or a reason without data.
+    """A session that answers the requests of one run, with an answer or a reason without data.
 
-    Nothing is answered before the study of the run is approved; until then the log is not held.
-    The site's log has one writer. A process of another run that waits for it gets it between two answers;
-    the next question opens it again. So a process that is done, or hangs, never keeps a site out of a run.
+    Nothing is answered before the study of the run is approved; until then the log is not locked. The site's
+    log has one writer. A process of another run that waits for it gets it between two answers; the next
+    request opens it again. A process that is done, or hangs, therefore never keeps a site out of a run.
     """
 
     def __init__(self, settings: MemberSettings, terms: RunTerms) -> None:
         self._settings, self._terms = settings, terms
         self._site: Site | None = None
-        self._seen: list[
-            tuple[int, int, int] | None
-        ] = []  # the files of its rules and its copy when it was opened
+        self._seen: list[tuple[int, int, int] | None] = []  # the watched files when the site was opened
         self._declined = ""
-        self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
+        self._lock = threading.Lock()  # a repeated request waits, and gets the same answer as the first
         self._folder = Path(settings.folder)
         self._studies = StudyFolder(self._folder)
         self._noted: set[str] = set()  # refusals of the study that the log has
@@ -212,7 +209,7 @@ class SiteSession:
         return self._settings.site
 
     def close(self) -> None:
-        """Answer nothing any more, and release the log."""
+        """Stop answering, and release the log."""
         with self._lock:
             self._declined = "the run is over"
             self._release()
@@ -223,7 +220,7 @@ class SiteSession:
             self._site = None
 
     def _hand_over(self) -> None:
-        """Release the log whenever another process wants it."""
+        """Release the log whenever another process requests it."""
         while not self._declined:
             time.sleep(POLL_SECONDS)
             if not handover_requested(self._folder):
@@ -239,7 +236,7 @@ class SiteSession:
                     self._busy.touch()
 
     def respond(self, data: bytes) -> bytes | str:
-        """An encoded answer, or the reason why there is none."""
+        """Return an encoded answer, or the reason why there is none."""
         with self._lock:
             self._began = time.monotonic()
             site = self._opened()
@@ -250,16 +247,16 @@ class SiteSession:
     def _answered(self, site: Site, data: bytes) -> bytes | str:
         try:
             return site.receive(data)
-        except CodecError as error:  # no turn is known that an answer could name
+        except CodecError as error:  # no request is known that an answer could name
             return f"not a message for this site: {error}"
         except Exception as error:
-            log.error("a question failed: %s", error)
+            log.error("a query failed: %s", error)
             return site.failure(data, error)
 
     def _opened(self) -> Site | str:
-        """The site, or why it does not answer; a Waiting while somebody is to decide about the study."""
+        """The site, or why it does not answer; a PendingDecision until somebody decides about the study."""
         if self._site is not None and self._seen != self._now():
-            log.warning("the copy or the rules of the site were changed: it is opened again")
+            log.warning("the summary table or the rules of the site changed, and it is opened again")
             self._release()
         if self._declined or self._site is not None:
             return self._declined or self._site or ""
@@ -275,21 +272,21 @@ class SiteSession:
                 self._watch()
             except NotApprovedError as error:
                 log.error("%s", error)
-                self._declined = "nobody at the site has approved its copy yet"
+                self._declined = "nobody at the site has approved its summary table yet"
             except LogInUse as error:
                 log.error("%s", error)
-                self._declined = "another program at the site has its log open; the site's own log names it"
+                self._declined = "another program at the site has its log open. The site's own log names it."
             except Exception as error:  # its text may quote the data, so only the site's log gets it
                 log.error("the data cannot be opened for this run: %s", error)
-                self._declined = "the site cannot open its data for this run; its own log says why"
+                self._declined = "the site cannot open its data for this run. Its own log has the reason."
         return self._site or self._declined
 
     def _now(self) -> list[tuple[int, int, int] | None]:
-        """The state of the files of its rules and its copy."""
+        """The state of the watched files."""
         return [file_state(path) for path in self._settings.watched_files]
 
     def _not_approved(self) -> str:
-        """Why nothing of the study is answered; "" once it is approved."""
+        """The reason why nothing of the study is answered; "" once it is approved."""
         study, authority = self._terms.study, self._settings.authority
         fault = study.fault()
         if not fault and authority and not is_proposed_by(study, self._terms.signature, authority):
@@ -309,7 +306,7 @@ class SiteSession:
         return ""
 
     def _refused(self, why: str) -> str:
-        """Note once in the log that nothing of the study is answered; the reason."""
+        """Record once in the log that nothing of the study is answered; returns the reason."""
         if why not in self._noted:
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -320,17 +317,17 @@ class SiteSession:
         return why
 
     def _watch(self) -> None:
-        """Look from now on whether another process wants the log."""
+        """Check from now on whether another process requests the log."""
         handover_file(self._folder).unlink(missing_ok=True)
         if not self._watching:
             self._watching = True
             threading.Thread(target=self._hand_over, daemon=True).start()
 
     def _patiently(self, act: Callable[[], _Done]) -> _Done:
-        """Do what needs the log; a process of ours that holds it hands it over, or is killed if it does not.
+        """Do what needs the log; another session that has it hands it over, or is killed if it does not.
 
-        To kill such a process loses nothing: all that it has sent is on disk, and it is started again if its
-        run goes on.
+        Nothing is lost with such a process: all that it has sent is on disk, and it is started again if its
+        run continues.
         """
         began = time.monotonic()
         while True:
@@ -343,15 +340,15 @@ class SiteSession:
                 time.sleep(POLL_SECONDS / 2)
 
     def _ask_for_log(self, waited: float) -> float:
-        """Have the log handed over; the seconds for which to wait for it in all."""
+        """Request the log; returns the seconds for which to wait for it in all."""
         request_handover(self._folder)
         lock_owner = LockOwner.read(lock_owner_file(self._folder / "log.jsonl"))
         if lock_owner is None or lock_owner.what != ANSWERING:
-            return _LET_GO[0]
+            return _WAIT[0]
         if is_fresh(self._busy):
             return waited + FRESH
-        if waited > _COAX and lock_owner.is_alive and lock_owner.pid != os.getpid():
-            log.warning("%s keeps the log and is killed", lock_owner)
+        if waited > _HAND_OVER and lock_owner.is_alive and lock_owner.pid != os.getpid():
+            log.warning("%s does not hand the log over and is killed", lock_owner)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(lock_owner.pid, signal.SIGKILL)
-        return _LET_GO[1]
+        return _WAIT[1]

@@ -9,17 +9,17 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.site import Guard
 
 
-def source_digest(protection: str, copy: str, rules: str, study: str) -> str:
-    """The digest of what a site answers from; each part is a digest or a name, "" if there is none."""
-    return sha256(json.dumps([protection, copy, rules, study]).encode()).hexdigest()
+def source_digest(protection: str, summary: str, rules: str, study: str) -> str:
+    """Return the digest of what a site answers from; each part is a digest or a name, "" if there is none."""
+    return sha256(json.dumps([protection, summary, rules, study]).encode()).hexdigest()
 
 
 class SingleSourceGuard(Guard):
-    """Refuse a run that was begun from another source; the ledger keeps the source of every run.
+    """Refuse a run that began from another source; the ledger keeps the source of every run.
 
-    A copy that was renewed, rules that were made stricter, a study that was withdrawn and another one of its
-    name: what was begun under the one is over under the other. Repeated turns and stages of secure sums are
-    refused too, so no sum that was masked before is opened afterwards.
+    After an update of the summary table, a change of the rules, or another study of the same name, a run that
+    began before is over. Repeated requests and stages of secure sums are refused too, so no sum that was
+    masked before is unmasked afterwards.
     """
 
     def __init__(self, ledger: Ledger, source: str) -> None:
@@ -35,8 +35,8 @@ class SingleSourceGuard(Guard):
             self._known = {run: begun}
         if self._known[run] != self._source:
             raise QueryRefusedError(
-                "this run was begun when the site answered from another copy, or under other rules or "
-                "another study; begin a new run"
+                "this run began when the site answered from another summary table, or under other rules or "
+                "another study. Start a new run."
             )
 
     def before_release(self, request: Request, answer: Response) -> None:

@@ -1,15 +1,14 @@
 """A site: everything that leaves it passes the same steps, in every runtime.
 
-An envelope comes in, and an answer goes out::
+A request comes in, and a response goes out::
 
-    view -> guards before -> noise paid -> answer -> check -> mask -> guards at the end -> audit -> out
+    transform -> guards before -> privacy cost -> answer -> check -> mask -> guards at the end -> audit -> out
 
-A message that asks for more work or memory than one may ask is refused before that (message_limits.py).
-What is seen through a view is the site's copy, or, where its policy says so, its rows. Guards may refuse
-(raise Refused). Questions that are answered with noise get it from the site's purse, for a price. The mask
-hides replies that are only to be summed, and
-answers the stages of secure sums, which are about no rows and pass no guards. The audit logs an answer before
-it leaves.
+A message that needs more work or memory than one message may is refused before that (message_limits.py). A
+question reads the site's summary table or, by its policy, its rows, after a transform. Guards may refuse
+(raise QueryRefusedError). A question that is answered with noise is charged to the site's privacy budget. The
+mask conceals replies that are only to be summed, and answers the stages of secure sums, which read no rows
+and pass no guards. The audit logs an answer before it leaves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,49 +33,49 @@ from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.message_limits import check_message
 from unpooled.typing import FloatArray, Rows
 
-NO_REQUEST = RequestId("", 0, 0, 0)  # in answers to messages that could not be read
+NO_REQUEST = RequestId("", 0, 0, 0)  # in responses to messages that cannot be read
 MAX_MESSAGE_BYTES = 16 * 2**20
-_RUNS = 16  # whose memory is kept
+_RUNS = 16  # the latest runs, whose memory is kept
 
 
 class Guard:
-    """A rule of the site. This base class lets everything pass; subclasses override its methods.
+    """A rule of the site. This base class allows everything; subclasses override its methods.
 
-    Each method may raise Refused, with a reason that may be shown.
+    Each method may raise QueryRefusedError, with a reason that the coordinator may read.
     """
 
     def check_request(self, request: Request) -> None:
-        """Check whether an envelope is looked at: repeated turns and stages of secure sums included."""
+        """Check a request before anything else, even if it is repeated or a stage of a secure sum."""
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
-        """Check an envelope before it is answered; ``views`` are the rows that each part will see."""
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
+        """Check a request before it is answered; ``rows`` are those that each part will read."""
 
     def cached_response(self, request: Request) -> Response | None:
-        """The answer that was given to this very envelope before and must be given again, or None."""
+        """Return the response that was given to the same request before and must be given again, or None."""
         return None
 
     def accountant(self, request: Request) -> BudgetAccountant | None:
-        """The purse that pays for noise in the answer to this envelope; None: this guard has none."""
+        """Return the accountant that charges the noise in the answer to this request; None: no budget."""
         return None
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Whatever this guard and the mask keep within it is kept together, or not at all."""
+        """Return a context in which this guard and the mask keep everything, or nothing."""
         return nullcontext()
 
     def before_release(self, request: Request, answer: Response) -> None:
-        """Check again when the answer is ready, and note it where it must be noted before it leaves."""
+        """Check again when the answer is ready, and record it if that must happen before it leaves."""
 
 
 class VisibleRows(NamedTuple):
-    """The rows that a question sees, with their weights."""
+    """The rows that a question reads, with their weights."""
 
-    rows: Any  # (n, d), or a Table or Copy where there is no view
+    rows: Any  # (n, d), or a Table or SummaryTable without a transform
     weights: FloatArray | None
-    within: FloatArray | None  # (d,) variance within the groups that are the rows of a copy
+    within: FloatArray | None  # (d,) variance within the groups of a summary table
 
 
 class Mask(Protocol):
-    """The part of a site that hides replies that are only to be summed. It may refuse, too."""
+    """The part of a site that masks replies that are only to be summed. It may refuse, too."""
 
     def check_request(self, request: Request) -> None: ...
     def is_masked(self, request: Request, part: Part) -> bool: ...
@@ -92,9 +91,9 @@ Audit = Callable[[Request, Response], str | None]  # the head of the log, if the
 class Site:
     """A site: what it answers from, its rules, and the answers of the latest round.
 
-    ``X`` is a Copy, a Table, or an array (n, d); ``grouped`` says that the rows of an array are groups,
-    ``weights`` their persons and ``within`` the variance inside them. ``min_cluster_size`` is the smallest
-    cluster that a site shows of raw rows; 1 suppresses nothing.
+    ``X`` is a SummaryTable, a Table, or an array (n, d). With ``grouped``, the rows of an array are groups,
+    ``weights`` their numbers of people and ``within`` the variance inside them. ``min_cluster_size`` is the
+    smallest cluster of raw rows that a site discloses; 1 suppresses nothing.
     """
 
     is_federation = False  # a Relay is one
@@ -124,9 +123,9 @@ class Site:
         self._grouped = grouped or isinstance(X, SummaryTable)
         self._guards, self._mask, self._audit = tuple(guards), mask, audit
         self._threads = threads
-        self._views: dict[str, VisibleRows] = {}
+        self._visible: dict[str, VisibleRows] = {}  # by the digest of the transform
         self._memory: dict[str, dict[str, Any]] = {}
-        self._answered = dict(answered or {})  # of the latest round, by turn and request
+        self._answered = dict(answered or {})  # of the latest round, by id and digest of the request
 
     def close(self) -> None:
         """Close the log and the ledger, if there are any."""
@@ -150,7 +149,7 @@ class Site:
 
     @property
     def grouped(self) -> bool:
-        """True if it answers from groups of persons."""
+        """True if it answers from groups of people."""
         return self._grouped
 
     @property
@@ -158,7 +157,7 @@ class Site:
         return self._within
 
     def receive(self, data: bytes) -> bytes:
-        """Answer an encoded envelope with an encoded answer; engines call this."""
+        """Answer an encoded request with an encoded response; engines call this."""
         request: Request = codec.unwrap(data, expect=Request, limit=self.max_message_bytes)
         try:
             return codec.wrap(self.answer(request))
@@ -171,7 +170,7 @@ class Site:
             ) from error
 
     def respond(self, data: bytes) -> bytes:
-        """``receive`` for engines between machines: never raises, and no reason it gives holds data."""
+        """``receive`` for engines between machines: never raises, and its reasons contain no data."""
         try:
             return self.receive(data)
         except CodecError as error:
@@ -180,25 +179,25 @@ class Site:
             return self.failure(data, error)
 
     def failure(self, data: bytes, error: Exception) -> bytes:
-        """The encoded answer to an envelope for which ``receive`` raised ``error``; computes nothing."""
+        """Return the encoded response to a request for which ``receive`` raised ``error``, without computing."""
         request: Request = codec.unwrap(data, expect=Request)
         cause = error.__cause__ if isinstance(error, SiteFailedError) else error
-        reason = f"failed with {type(cause).__name__}; the site's own log says more"
+        reason = f"failed with {type(cause).__name__}; the site's own log has the details"
         return codec.wrap(self._failed(request, refused(request, QueryRefusedError(reason))))
 
     def _failed(self, request: Request, answer: Response) -> Response:
-        """An answer that says only why there is none, logged; asked again, the question is tried again."""
+        """Log a response that gives only a reason; if it is asked again, the question is tried again."""
         failed = getattr(self._audit, "failed", None)
         return answer if failed is None else replace(answer, head=failed(request, answer))
 
     def answer(self, request: Request) -> Response:
-        """Answer an envelope. A repeated turn gets the same answer, and nothing is computed again."""
+        """Answer a request. A repeated request gets the same response, and nothing is computed again."""
         check_request = getattr(self._audit, "check_request", None)
         try:
             if check_request is not None:
                 check_request(request)
             if not (0 <= request.request_id.round < 2**63 and 0 <= request.request_id.exchange < 2**63):
-                raise QueryRefusedError("the question is not of any round and exchange")
+                raise QueryRefusedError("the round or the exchange of the request is not a valid number")
         except QueryRefusedError as refusal:
             return refused(request, refusal)
         try:
@@ -222,7 +221,7 @@ class Site:
         return answer
 
     def _within_limits(self, request: Request) -> Response:
-        """The answer to an envelope; a refusal, before anything is computed, if it asks for too much."""
+        """The response to a request; a refusal, before anything is computed, if it is beyond the limits."""
         try:
             check_message(request, self._X)
         except QueryRefusedError as refusal:
@@ -230,28 +229,28 @@ class Site:
         return self._computed(request)
 
     def _computed(self, request: Request) -> Response:
-        """The answer to an envelope: its replies, or a refusal of every part."""
+        """The response to a request: its replies, or a refusal of every part."""
         try:
             about_rows = tuple(part for part in request.parts if part.verb != STAGE)
             if self._mask is not None:
                 self._mask.check_request(request)
             elif len(about_rows) < len(request.parts):
-                raise QueryRefusedError("this site takes no part in secure sums")
-            views = tuple(self._viewed(part.transform) for part in about_rows)
-            shown = request if len(about_rows) == len(request.parts) else replace(request, parts=about_rows)
+                raise QueryRefusedError("this site does not take part in secure sums")
+            visible = tuple(self._transformed(part.transform) for part in about_rows)
+            checked = request if len(about_rows) == len(request.parts) else replace(request, parts=about_rows)
             for guard in self._guards if about_rows else ():
-                guard.check_questions(shown, tuple(seen.rows for seen in views))
-            noises, seen_by = self._paid(request), iter(views)
+                guard.check_questions(checked, tuple(one.rows for one in visible))
+            noises, read = self._charged_noise(request), iter(visible)
             replies = tuple(
-                MaskedElsewhere() if part.verb == STAGE else self._reply(request, part, next(seen_by), noise)
+                MaskedElsewhere() if part.verb == STAGE else self._reply(request, part, next(read), noise)
                 for part, noise in zip(request.parts, noises, strict=True)
             )
-            return self._kept(request, replies, bool(about_rows))
+            return self._released(request, replies, bool(about_rows))
         except QueryRefusedError as refusal:
             return refused(request, refusal)
 
-    def _kept(self, request: Request, replies: tuple[Reply, ...], about_rows: bool) -> Response:
-        """The answer with its mask on, noted by the guards; what they and the mask keep is kept as one."""
+    def _released(self, request: Request, replies: tuple[Reply, ...], about_rows: bool) -> Response:
+        """The masked response, recorded by the guards; they and the mask keep all of it, or nothing."""
         try:
             with ExitStack() as together:
                 for guard in self._guards:
@@ -267,8 +266,8 @@ class Site:
                 self._mask.forget()
             raise
 
-    def _paid(self, request: Request) -> list[tuple[Noise, ...]]:
-        """The noise of every part, paid for all at once; () for a part that takes none."""
+    def _charged_noise(self, request: Request) -> list[tuple[Noise, ...]]:
+        """The noise of every part, all of it charged at once; () for a part without noise."""
         at = [i for i, part in enumerate(request.parts) if isinstance(part.question, PrivateQuestion)]
         out: list[tuple[Noise, ...]] = [() for _ in request.parts]
         if not at:
@@ -277,66 +276,67 @@ class Site:
         for guard in self._guards:
             accountant = guard.accountant(request) or accountant
         if accountant is None:
-            raise QueryRefusedError("this site has no budget for noise")
+            raise QueryRefusedError("this site does not have a privacy budget")
         shares = [1.0 if self._mask is None else self._mask.noise(request, request.parts[i]) for i in at]
         prices = [cast(PrivateQuestion[Any], request.parts[i].question).privacy_cost for i in at]
         for i, noise in zip(at, accountant.spend(prices, shares), strict=True):
             out[i] = (noise,)
         return out
 
-    def _reply(self, request: Request, part: Part, seen: VisibleRows, noise: tuple[Noise, ...]) -> Reply:
+    def _reply(self, request: Request, part: Part, visible: VisibleRows, noise: tuple[Noise, ...]) -> Reply:
         request_id, minimum = request.request_id, float(self.min_cluster_size)
-        hidden = self._mask is not None and self._mask.is_masked(request, part)
+        masked = self._mask is not None and self._mask.is_masked(request, part)
         if self._mask is not None:
             minimum = self._mask.minimum(request, part, minimum)
         batch = SiteBatch(
-            X=seen.rows,
-            offsets=np.array([0, len(seen.rows)]),
-            weights=seen.weights,
+            X=visible.rows,
+            offsets=np.array([0, len(visible.rows)]),
+            weights=visible.weights,
             seeds=np.array([site_seed(request_id, part.index, self.name)], dtype=np.uint64),
             minimum=minimum,
             noise=noise,
             threads=self._threads,
             memory=(self._remembered(request_id.run),),
             grouped=self._grouped,
-            within=None if seen.within is None else seen.within[None],
+            within=None if visible.within is None else visible.within[None],
             has_missing=reads_missing(part.transform, part.question),
         )
-        with np.errstate(all="ignore") if hidden else nullcontext():  # a failure would tell of its numbers
+        with np.errstate(all="ignore") if masked else nullcontext():  # a failure would disclose numbers
             reply: Reply = part.question.answer(batch)
-        for bought in noise:
-            bought.used()
+        for one in noise:
+            one.used()
         if self._guards:
-            self._check(part, reply, hidden)
+            self._check(part, reply, masked)
         return reply
 
-    def _check(self, part: Part, reply: Reply, hidden: bool) -> None:
+    def _check(self, part: Part, reply: Reply, masked: bool) -> None:
         """Refuse to send a reply that is not what its question declares.
 
-        The reason names the question only: a value, or a shape, would be a number from the rows. Of a reply
-        that is ``hidden`` in a sum only the form is checked: a refusal would tell of its numbers.
+        The reason names only the question: a value or a shape would be a number from the rows. If the reply
+        is ``masked``, only its form is checked, because a refusal would disclose numbers.
         """
         try:
-            part.question.check_reply(_zeros(reply) if hidden and isinstance(reply, Summable) else reply)
+            part.question.check_reply(_zeros(reply) if masked and isinstance(reply, Summable) else reply)
         except ReplyError as error:
             name = codec.name_of(type(part.question))
-            raise QueryRefusedError(f"what {name} would send is not what it declares") from error
+            raise QueryRefusedError(f"the reply to {name} is not what {name} declares") from error
 
     def _remembered(self, run: str) -> dict[str, Any]:
-        """What questions remember in a run; of the latest runs only, since it may be as large as the rows."""
+        """The memory of questions in a run; of the latest runs only, because it may be as large as the rows."""
         while run not in self._memory and len(self._memory) >= _RUNS:
             del self._memory[next(iter(self._memory))]
         return self._memory.setdefault(run, {})
 
-    def _viewed(self, transform: Transform | None) -> VisibleRows:
-        """The rows under a view; the last view is kept, since a run uses one."""
+    def _transformed(self, transform: Transform | None) -> VisibleRows:
+        """The transformed rows; those of the last transform are kept, because a run uses one."""
         if transform is None:
             return VisibleRows(self._X, self._weights, self._within)
         key = digest(transform)
-        if key not in self._views:
+        if key not in self._visible:
             transform.check(self._X)
-            self._views = {key: VisibleRows(*transform.apply_weighted(self._X, self._weights, self._within))}
-        return self._views[key]
+            visible = VisibleRows(*transform.apply_weighted(self._X, self._weights, self._within))
+            self._visible = {key: visible}
+        return self._visible[key]
 
 
 def _zeros(reply: Summable) -> Summable:
@@ -345,17 +345,17 @@ def _zeros(reply: Summable) -> Summable:
 
 
 def refused(request: Request, refusal: QueryRefusedError) -> Response:
-    """The answer that refuses every part of an envelope."""
+    """Return the response that refuses every part of a request."""
     return Response(request.request_id, tuple(Refusal(str(refusal)) for _ in request.parts))
 
 
-@lru_cache(maxsize=8)  # by identity: several guards need the digest of one envelope
+@lru_cache(maxsize=8)  # by identity: several guards need the digest of one request
 def request_digest(message: Message) -> str:
-    """A digest of a request: of the envelope's content without the countersigned head that came with it."""
+    """Return a digest of a request, without the countersigned head that came with it."""
     return digest(replace(message, countersigned="") if isinstance(message, Request) else message)
 
 
 @lru_cache(maxsize=32)
 def digest(message: Message) -> str:
-    """A short digest of a message's content."""
+    """Return a short digest of a message's content."""
     return sha256(codec.encode(message)).hexdigest()[:32]

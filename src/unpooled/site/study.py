@@ -1,7 +1,7 @@
-"""A study: what a run is for, who answers for it, and the most that it will ask. A site approves it, or not.
+"""A study: the purpose of a run, the person responsible for it, and limits on its queries, for approval.
 
-It is written and signed at the coordinator before the run, and travels with the run's terms. Its digest is
-what a site's officer approves; whatever the coordinator then asks must be within it.
+It is written and signed at the coordinator before the run, and is sent with the run's terms. A site's officer
+approves its digest; every later query of the coordinator must be within it.
 """
 
 import unicodedata
@@ -16,13 +16,13 @@ from unpooled.protocol.declarations import Centers, Work, declared, whole_number
 from unpooled.protocol.messages import Message
 
 UNSTATED = "not stated"
-_LONGEST = 500  # characters of a text that an officer is to read
+_MAX_TEXT = 500  # characters of a text for an officer
 _MAX_COLUMNS, _MAX_QUESTIONS = 10_000, 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Study(Message):
-    """A run as a site is asked to approve it."""
+    """A run as a site's officer approves it."""
 
     federation: str  # its name; "" if another program's
     run: str  # the name of the run
@@ -32,13 +32,13 @@ class Study(Message):
     method: str
     ks: tuple[int, ...]
     columns: tuple[str, ...]  # (): all that the sites have in common
-    protection: str  # expected of the sites: copy, trusted or noise; their policies decide
-    epsilon: float  # with noise: the most that the run spends, for one row; else 0, and nothing is spent
+    protection: str  # expected of the sites: summary, raw or dp; their policies decide
+    epsilon: float  # of dp: the most that the run spends, for one row; otherwise 0
     secure: bool  # every total by secure sums
-    restarts: int  # as it is planned; what limits it is the number of rounds and of centres
+    restarts: int  # as planned; the limits are the numbers of rounds and of centres
     rounds: int  # the highest number of a round
-    questions: tuple[tuple[str, int], ...]  # all that may be asked: (wire name, most centres at once)
-    # the most steps, epochs or restarts of a site: (wire name of the question, its field, number)
+    questions: tuple[tuple[str, int], ...]  # the allowed queries: (wire name, most centres at once)
+    # the most steps, epochs or restarts at a site: (wire name of the question, its field, number)
     work: tuple[tuple[str, str, float], ...]
     created: str  # date and time, UTC
     expires: str
@@ -46,18 +46,18 @@ class Study(Message):
 
     @property
     def digest(self) -> str:
-        """The hash of the whole study, which is signed and approved."""
+        """The hash of the whole study, which the coordinator signs and the officer approves."""
         return sha256(codec.encode(self)).hexdigest()
 
     def fault(self) -> str:
-        """Why nobody could read or judge this study; "" if it is in order. Whoever wrote it."""
+        """Return why an officer could not judge this study; "" if it is valid."""
         texts = (self.federation, self.run, self.title, self.purpose, self.contact, self.method)
         fields = (text for name, field, _ in self.work for text in (name, field))
         named = (*self.columns, *(name for name, _ in self.questions), *fields)
-        if any(len(text) > _LONGEST or _strange(text) for text in (*texts, *named, self.protection)):
-            return "a text of the study is too long, or holds characters that are not shown"
+        if any(len(text) > _MAX_TEXT or _strange(text) for text in (*texts, *named, self.protection)):
+            return "a text of the study is too long, or has invisible characters"
         if not all((self.run, self.title, self.purpose, self.contact, self.ks)):
-            return "the study lacks its run, title, purpose, contact or k"
+            return "the study lacks a run, title, purpose, contact or k"
         if not 0 <= self.epsilon <= 100:
             return "the study's epsilon is not a number from 0 to 100"
         lists = (self.questions, self.work)
@@ -67,7 +67,7 @@ class Study(Message):
             if _time(self.created).tzinfo is None or _time(self.expires).tzinfo is None:
                 raise ValueError
         except ValueError:
-            return "the study's dates are not dates"
+            return "a date of the study is not a date with a time zone"
         return ""
 
     @property
@@ -83,12 +83,12 @@ class Study(Message):
 
 
 def signable(digest: str) -> bytes:
-    """The bytes that a coordinator signs to propose a study."""
+    """Return the bytes that a coordinator signs to propose a study."""
     return Label.STUDY + digest.encode()
 
 
 def is_proposed_by(study: Study, signature: str, authority: str) -> bool:
-    """True if the holder of this key, hexadecimal, signed the study, and the study names it."""
+    """Return whether the owner of this key, hexadecimal, signed the study, and the study names the key."""
     from unpooled.privacy.secure_sum.crypto import is_signed
     from unpooled.privacy.secure_sum.stage_messages import from_hex
 
@@ -97,28 +97,30 @@ def is_proposed_by(study: Study, signature: str, authority: str) -> bool:
 
 
 def sentences(study: Study) -> list[tuple[str, str]]:
-    """A study for people: names and values, in the order in which an officer asks."""
+    """Return a study as names and values for people, in the order in which an officer asks."""
     ks = sorted(study.ks)
     steady = len(ks) > 2 and ks == list(range(ks[0], ks[-1] + 1))
-    privacy_cost = f"spending at most epsilon {study.epsilon:g} for each row"
     expected = {
-        "summary": "answers from the site's copy",
-        "raw": "answers from the site's rows, among partners bound by contract",
-        "dp": f"answers from the site's rows with noise, {privacy_cost}",
+        "summary": "answers from the site's summary table (microaggregation): every row is the average of at "
+        "least g people, i.e. k-anonymity with k = g",
+        "raw": "exact answers from the site's raw rows, among partners bound by contract",
+        "dp": "answers from the site's rows with differential privacy; the study spends at most epsilon "
+        f"{study.epsilon:g} for each row",
     }.get(study.protection, study.protection)
+    received = "only sums over all sites (secure sums)" if study.secure else "the answers of each site"
     return [
         ("title", study.title),
         ("purpose", study.purpose),
         ("contact", study.contact),
-        ("federation", study.federation or "another program's"),
+        ("federation", study.federation or "of another program"),
         ("run", study.run),
         ("method", study.method),
         ("clusters", f"{ks[0]} to {ks[-1]}" if steady else ", ".join(map(str, ks))),
         ("columns", ", ".join(study.columns) or "all that the sites have in common"),
-        ("expects", f"{expected}; the site's own policy decides"),
-        ("seen", "sums over all sites alone" if study.secure else "the replies that the method asks for"),
+        ("protection", f"{expected}; the site's own policy decides"),
+        ("coordinator", f"receives {received}"),
         ("restarts", str(study.restarts)),
-        ("at most", f"{study.rounds} rounds, and the questions, centres and steps listed for it"),
+        ("limits", f"at most {study.rounds} rounds, with the queries, centres and steps in the list below"),
         ("proposed", study.created),
         ("expires", study.expires),
         ("key", study.authority or "not signed"),
@@ -126,11 +128,11 @@ def sentences(study: Study) -> list[tuple[str, str]]:
 
 
 def allowed_questions(study: Study) -> list[tuple[str, str, str, str]]:
-    """All that may be asked: in plain words, by wire name, centres at once and work at the site at most.
+    """Return the allowed queries: in words, wire name, the most centres at once, the most work at the site.
 
-    The third is "" for a question that is about no centres, the last for one that looks at every row once.
+    The third is "" for a query without centres, the last for one that reads every row once.
     """
-    import unpooled.site.allow_list  # noqa: F401  importing it registers what may be asked
+    import unpooled.site.allow_list  # noqa: F401  importing it registers the questions
 
     return [
         (_meaning(name), name, str(most) if _about_centers(name) else "", _work(study, name))
@@ -139,25 +141,25 @@ def allowed_questions(study: Study) -> list[tuple[str, str, str, str]]:
 
 
 def _work(study: Study, name: str) -> str:
-    """The most work that a question may ask of a site, e.g. "5 restarts, 300 steps"."""
+    """The most work that a query may cause at a site, e.g. "5 restarts, 300 steps"."""
     kind = codec.class_named(name)
     declarations = {} if kind is None else declared(kind)
-    said = []
+    limits = []
     for question, field, most in study.work:
         if question == name:
             declaration = declarations.get(field)
             label = declaration.label if isinstance(declaration, Work) else ""
-            said.append(f"{most:,g} {label or field}" if most < 1e6 else f"{int(most):,} {label or field}")
-    return ", ".join(said)
+            limits.append(f"{most:,g} {label or field}" if most < 1e6 else f"{int(most):,} {label or field}")
+    return ", ".join(limits)
 
 
 def _meaning(name: str) -> str:
     known = codec.class_named(name) is not None
-    return codec.meaning_of(name).replace("``", "") if known else "a question that is not known here"
+    return codec.meaning_of(name).replace("``", "") if known else "a query that this site does not know"
 
 
 def _about_centers(name: str) -> bool:
-    """True if a question sends centres, or asks for clusters; also of one that is not known here."""
+    """True if a query sends centres, or asks for clusters, or is not known here."""
     kind = codec.class_named(name)
     if kind is None or "k" in whole_numbers(kind):
         return True

@@ -1,7 +1,7 @@
-"""The studies that came to a site, in its folder, and what was decided about each.
+"""The studies that a site received, in its folder, and the decisions about each.
 
-A decision is a line of the site's log, in its chain, and beside it a file that tells a running process of it:
-``studies/DIGEST.json``. An approval counts where both have it; a withdrawal where either has it.
+A decision is a line of the site's log, in its chain, and also in a file that a running process reads:
+``studies/DIGEST.json``. An approval counts if both have it, a withdrawal if either has it.
 """
 
 import json
@@ -18,10 +18,11 @@ from unpooled.site.log_handover import locked_log
 from unpooled.site.study import Study
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 
 PENDING, APPROVED, DECLINED, WITHDRAWN = "pending", "approved", "declined", "withdrawn"
-REFUSED = "refused"  # in the log: by the site itself, before anybody was asked
-_FOLDER, _VERSION = "studies", 1
+REFUSED = "refused"  # in the log: by the site itself, before anybody decided
+_FOLDER = "studies"
 _FROM = {APPROVED: (PENDING, DECLINED, WITHDRAWN), DECLINED: (PENDING,), WITHDRAWN: (APPROVED,)}
 _COMMANDS = {APPROVED: "approve", DECLINED: "decline", WITHDRAWN: "decline"}  # of unpooled site
 _SHORTEST = 6  # digits of a digest that name a study; fewer are its number in the list
@@ -29,7 +30,7 @@ _SHORTEST = 6  # digits of a digest that name a study; fewer are its number in t
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision of somebody, or of the site's policy, about a study."""
+    """A decision about a study, by a person or by the site's policy."""
 
     decision: str
     by: str
@@ -39,7 +40,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class ReceivedStudy:
-    """A study that came to a site, with the decisions about it."""
+    """A study that a site received, with the decisions about it."""
 
     site: SiteId
     study: Study
@@ -49,12 +50,12 @@ class ReceivedStudy:
 
     @property
     def state(self) -> str:
-        """waiting, approved, declined or withdrawn."""
+        """pending, approved, declined or withdrawn."""
         return self.decisions[-1].decision if self.decisions else PENDING
 
     @property
     def is_pending(self) -> bool:
-        """True if somebody at the site is to decide."""
+        """True if somebody at the site must decide."""
         return self.state == PENDING and not self.study.expired
 
     @property
@@ -72,9 +73,9 @@ class StudyFolder:
         return self.path / f"{digest}.json"
 
     def receive(self, site: SiteId, study: Study, signature: str) -> ReceivedStudy:
-        """The record of a study; one that is new waits from now on.
+        """Return the record of a study; a new study is pending from now on.
 
-        If its file is lost, or older than the log, the last decision that the log has counts.
+        If its file is lost, or older than the log, the last decision in the log counts.
         """
         known = self.file(study.digest).exists()
         kept = self.read(study.digest) if known else ReceivedStudy(site, study, signature, _now())
@@ -88,12 +89,12 @@ class StudyFolder:
         return kept
 
     def read(self, digest: str) -> ReceivedStudy:
-        """A study that came; LedgerError if its file was changed."""
+        """A study that the site received; LedgerError if another program changed its file."""
         path = self.file(digest)
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if values["version"] != _VERSION:
-                raise LedgerError(f"{path}: of version {values['version']}, this program reads {_VERSION}")
+            if wrong := format_error(values.get("format")):
+                raise LedgerError(f"{path}: the study has {wrong}")
             kept = ReceivedStudy(
                 str(values["site"]),
                 Study.from_json(values["study"]),
@@ -104,64 +105,66 @@ class StudyFolder:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LedgerError(f"{path}: not a study, or damaged: {error}") from error
         if kept.study.digest != digest:
-            raise LedgerError(f"{path}: the study was changed since it came")
+            raise LedgerError(f"{path}: another program changed the study since it was received")
         return kept
 
     def every(self) -> list[ReceivedStudy]:
-        """All studies that came, the first one first."""
-        found = [self.read(path.stem) for path in self.path.glob("*.json") if not path.name.startswith(".")]
-        return sorted(found, key=lambda kept: (kept.received, kept.study.digest))
+        """All studies that the site received, the first one first."""
+        studies = [self.read(path.stem) for path in self.path.glob("*.json") if not path.name.startswith(".")]
+        return sorted(studies, key=lambda kept: (kept.received, kept.study.digest))
 
     def pending(self) -> list[ReceivedStudy]:
         return [kept for kept in self.every() if kept.is_pending]
 
     def find(self, which: str) -> ReceivedStudy:
-        """The study of a number in the list, or of a digest's beginning; InputError unless it is one."""
+        """The study of a number in the list, or of a digest's first digits; InputError if there is none."""
         every = self.every()
         if not every:
-            raise InputError(f"{self.folder}: no study has come yet")
+            raise InputError(f"{self.folder}: the site has not received a study yet")
         if which.isdigit() and len(which) < _SHORTEST:
             if 1 <= int(which) <= len(every):
                 return every[int(which) - 1]
-            raise InputError(f"there is no study {which}; unpooled site status {self.folder} numbers them")
-        found = [kept for kept in every if kept.study.digest.startswith(which.lower())]
-        if len(which) < _SHORTEST or len(found) != 1:
             raise InputError(
-                f"{which!r} names no study: say its number, or its digest from {_SHORTEST} digits on; "
-                f"unpooled site status {self.folder} has both"
+                f"there is no study {which}. unpooled site status {self.folder} lists them by number."
             )
-        return found[0]
+        matches = [kept for kept in every if kept.study.digest.startswith(which.lower())]
+        if len(which) < _SHORTEST or len(matches) != 1:
+            raise InputError(
+                f"{which!r} does not name one study. Give its number, or at least {_SHORTEST} digits of its "
+                f"digest. unpooled site status {self.folder} lists both."
+            )
+        return matches[0]
 
     def decide(
         self, digest: str, decision: str, by: str = "", reason: str = "", patience: float = 15.0
     ) -> ReceivedStudy:
-        """Decide about a study: the line in the log is on disk before an approval counts."""
+        """Record a decision about a study; the line in the log is on disk before an approval counts."""
         kept = self.read(digest)
-        said = Decision(decision, by or account(), _now(), reason)
+        new = Decision(decision, by or account(), _now(), reason)
         self._check(kept, decision)
-        new = ReceivedStudy(kept.site, kept.study, kept.signature, kept.received, (*kept.decisions, said))
+        decided = replace(kept, decisions=(*kept.decisions, new))
         if decision != APPROVED:
-            self._write(new)
+            self._write(decided)
         with locked_log(self.folder, f"unpooled site {_COMMANDS[decision]}", patience) as log:
-            record_decision(log, kept.site, kept.study, said)
+            record_decision(log, kept.site, kept.study, new)
         if decision == APPROVED:
-            self._write(new)
-        return new
+            self._write(decided)
+        return decided
 
     def refuse(self, site: SiteId, study: Study, reason: str) -> None:
-        """Note in the log that a study was refused before anybody was asked, or is not answered any more."""
+        """Record in the log that the site refuses a study by itself, or answers nothing more of it."""
         with locked_log(self.folder, "the refusal of a study", patience=2.0) as log:
             record_decision(log, site, study, Decision(REFUSED, "the site", _now(), reason))
 
     def _check(self, kept: ReceivedStudy, decision: str) -> None:
         if kept.state not in _FROM[decision]:
-            raise InputError(f"the study {kept.study.digest[:16]} is {kept.state}: it cannot be {decision}")
+            raise InputError(f"the study {kept.study.digest[:16]} is {kept.state}. It cannot be {decision}.")
         if decision == APPROVED and kept.study.expired:
             raise InputError(f"the study {kept.study.digest[:16]} expired at {kept.study.expires}")
 
     def _write(self, kept: ReceivedStudy) -> None:
         values = {
-            "version": _VERSION,
+            "format": FORMAT,
             "site": kept.site,
             "study": kept.study.to_json(),
             "signature": kept.signature,
@@ -172,23 +175,23 @@ class StudyFolder:
         write_atomically(self.file(kept.study.digest), text.encode())
 
 
-def record_decision(log: Log, site: SiteId, study: Study, said: Decision) -> None:
+def record_decision(log: Log, site: SiteId, study: Study, decision: Decision) -> None:
     """Write a decision about a study into the log."""
     log.append(
         STUDY,
         site=site,
-        decision=said.decision,
+        decision=decision.decision,
         study=study.digest,
         run=study.run[:100],
         title=study.title[:500],
         purpose=study.purpose[:500],
-        by=said.by,
-        reason=said.reason,
+        by=decision.by,
+        reason=decision.reason,
     )
 
 
 def last_decision(log: Path, digest: str) -> Decision | None:
-    """The last decision about a study that the log has; None if it has none."""
+    """The last decision about a study in the log; None if there is none."""
     for line in tail(log) if log.exists() else ():
         if f'"kind":"{STUDY}"'.encode() in line:
             entry = parsed(line, log)
@@ -202,12 +205,12 @@ def check_approved(log: Log, digest: str) -> None:
     last = last_decision(log.path, digest)
     if last is None or last.decision != APPROVED:
         raise LedgerError(
-            f"{log.path}: has no approval of the study {digest[:16]}; nothing of it is answered"
+            f"{log.path}: the log has no approval of the study {digest[:16]}. Nothing of it is answered."
         )
 
 
 def checked_reason(reason: str) -> str:
-    """A reason that is written into the log and told to the coordinator; InputError unless it is one line."""
+    """A reason that is logged and sent to the coordinator; InputError unless it is one line."""
     if len(reason) > 300 or not all(c.isprintable() for c in reason):
         raise InputError("--reason must be one line of at most 300 characters")
     return reason.strip()

@@ -1,7 +1,8 @@
-"""Data that change: a copy is renewed, persons are erased from it, earlier copies are forgotten.
+"""Changes of the data: a summary table is updated, people are erased from it, earlier tables are deleted.
 
-A renewal is planned and written beside the copy; the site goes on answering from the old one until somebody
-approves the new one. An erasure is at once: the group of the person goes, and nothing comes in its place.
+An update is planned and written next to the summary table; the site answers from the old table until somebody
+approves the new one. An erasure takes effect at once: the person's group is withdrawn, and nothing takes its
+place.
 """
 
 import json
@@ -32,18 +33,18 @@ def renew(
     extra_spread: float | None = None,
     made: str = "",
 ) -> Renewal:
-    """Plan the renewal of a copy and write it beside; nothing is answered from it before it is approved.
+    """Plan the update of a summary table and write it as pending; the site answers from it once approved.
 
-    Nothing is written where nothing would change. An earlier renewal that nobody approved is replaced.
+    Nothing is written if nothing would change. An earlier update that nobody approved is replaced.
     """
     if extra_spread is not None and not 0 <= extra_spread <= 1:
-        raise InputError(f"wider must be from 0 to 1, got {extra_spread!r}")
+        raise InputError(f"the extra spread must be from 0 to 1, got {extra_spread!r}")
     settings = check_registered(place)
     with Registry.open(place.folder) as people:
         _check_current(place, people)
         history, scales = people.history(), people.scales
         base = people.mark
-        found = plan_renewal(
+        renewal = plan_renewal(
             history,
             scales,
             settings,
@@ -53,48 +54,49 @@ def renew(
             extra_spread=extra_spread,
             made=made,
         )
-        if found.empty:
+        if renewal.empty:
             shutil.rmtree(place.renewal, ignore_errors=True)
-            return found
-        with place.build(found.summary, settings, registered=True) as building, people.transaction():
+            return renewal
+        with place.build(renewal.summary, settings, registered=True) as building, people.transaction():
             if people.mark != base:
                 raise InputError(
-                    f"{place.folder}: another process changed the registry meanwhile: renew again"
+                    f"{place.folder}: another process changed the registry meanwhile. Run unpooled site "
+                    "summarize again."
                 )
-            people.propose(_digest_in(building), found)
+            people.propose(_digest_in(building), renewal)
             shutil.rmtree(place.renewal, ignore_errors=True)
             os.rename(building, place.renewal)
-    return found
+    return renewal
 
 
 class Erasure(NamedTuple):
     """The effect of an erasure."""
 
-    groups: int  # taken out of the copy
-    people: int  # who are in them, and no longer shown
-    never_disclosed: tuple[str, ...]  # ids of which nothing was ever shown
-    emptied: tuple[Path, ...]  # earlier copies whose tables are gone
+    groups: int  # withdrawn from the summary table
+    people: int  # in these groups, and no longer disclosed
+    never_disclosed: tuple[str, ...]  # ids of people who were never disclosed
+    emptied: tuple[Path, ...]  # folders of earlier tables that were deleted
 
 
 def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unknown: bool = False) -> Erasure:
-    """Take persons out of the copy at once, each with his whole group, and never show them again.
+    """Withdraw the groups of some people at once, and never disclose these people again.
 
-    The new copy is the old one without these rows, so it is approved where the old one was. InputError if one
-    of the persons was never shown, unless ``block_unknown`` says that such ids are to be barred from later copies.
+    The new summary table is the old one without these rows, so it is approved if the old one was. InputError
+    if one of the people was never disclosed, unless ``block_unknown`` keeps such ids out of later tables.
     """
-    wanted = tuple(dict.fromkeys(ids))
-    if not wanted or not all(person.strip() for person in wanted):
-        raise InputError("an empty id is nobody's: name the persons as the file has them")
+    requested = tuple(dict.fromkeys(ids))
+    if not requested or not all(person.strip() for person in requested):
+        raise InputError("an id is empty. Give the ids of the people as they are in the file.")
     settings = check_registered(place)
     with Registry.open(place.folder) as people:
         _check_current(place, people)
         history, scales = people.history(), people.scales
-        who = {person: people.person(person) for person in wanted}
-        unknown = [person for person in wanted if not history.groups_of(who[person])]
+        who = {person: people.person(person) for person in requested}
+        unknown = [person for person in requested if not history.groups_of(who[person])]
         if unknown and not block_unknown:
             raise InputError(
-                f"{place.folder}: never shown, so not known here: {', '.join(unknown)}. Nobody was erased. "
-                "If it is no slip, and they must never be shown either, say --block-unknown"
+                f"{place.folder}: never disclosed, so not known here: {', '.join(unknown)}. Nobody was "
+                "erased. Correct the ids, or use --block-unknown to keep these ids out of later tables too."
             )
         groups = {n for one in who.values() if (n := history.live_group(one)) is not None}
         approval = json.loads((place.path / APPROVED).read_text(encoding="utf-8")) if place.approved else None
@@ -102,8 +104,8 @@ def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unkno
             digest = ""
             if groups:
                 left = [history.groups[n].cells for n in sorted(history.live - groups)]
-                copy = assemble_summary(scales, [cells for cells in left if cells is not None])
-                digest = _put_beside(place, copy, settings, approval)
+                summary = assemble_summary(scales, [cells for cells in left if cells is not None])
+                digest = _put_beside(place, summary, settings, approval)
             else:
                 shutil.rmtree(place.renewal, ignore_errors=True)
             entry = os.urandom(16).hex()
@@ -119,24 +121,25 @@ def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unkno
 
 
 def forget(place: SummaryFolder, before: str) -> tuple[Path, ...]:
-    """Delete the tables of earlier copies that were made before a date; the registry stays as it is."""
+    """Delete the earlier tables that were made before a date; the registry stays as it is."""
     try:
         day = datetime.strptime(before, "%Y-%m-%d").date().isoformat()
     except ValueError:
-        raise InputError(f"--before must be a date as 2026-11-16, got {before!r}") from None
+        raise InputError(f"--before must be a date such as 2026-11-16, got {before!r}") from None
     place.recover()
     return place.empty_tables(lambda about: str(about["made"]) < day)
 
 
 def check_registered(place: SummaryFolder) -> SummarySettings:
-    """The settings of a copy whose persons are in a registry; InputError if they are not."""
+    """The settings of a summary table whose people are in a registry; InputError if they are not."""
     settings = place.settings()
     if not place.registered:
-        why = "it was made before there were registries" if settings.person else "its rows name no persons"
+        why = "it has no registry" if settings.person else "its rows have no person column"
         raise InputError(
-            f"{place.folder}: {why}, so nobody can be recognised in a changed table, and everybody would be "
-            "shown a second time. A copy that is made anew is without the bound of renewals: unpooled site "
-            f'summarize {place.folder} --data FILE --person COLUMN --second-table "{SECOND_TABLE}"'
+            f"{place.folder}: the summary table cannot be updated: {why}, so nobody can be recognised in "
+            "changed data. A new table does not have the bound that holds for updates. Make one with "
+            f"unpooled site summarize {place.folder} --data FILE --person COLUMN --second-table "
+            f'"{SECOND_TABLE}".'
         )
     return settings
 
@@ -145,21 +148,21 @@ def _check_current(place: SummaryFolder, people: Registry) -> None:
     place.read()
     if not people.current:
         raise InputError(
-            f"{place.folder}: nobody approved the copy yet: unpooled site approve {place.folder} --table. "
-            f'A different one is made with --second-table "{SECOND_TABLE}"'
+            f"{place.folder}: nobody approved the summary table yet. Approve it with unpooled site approve "
+            f'{place.folder} --table, or make a different one with --second-table "{SECOND_TABLE}".'
         )
     place.check_registry(people)
 
 
 def _put_beside(
-    place: SummaryFolder, copy: SummaryTable, settings: SummarySettings, approval: dict[str, Any] | None
+    place: SummaryFolder, summary: SummaryTable, settings: SummarySettings, approval: dict[str, Any] | None
 ) -> str:
-    """Write a copy that takes the place of the present one when the registry says so; its digest."""
-    with place.build(copy, settings, registered=True) as building:
+    """Write a table that replaces the present one as soon as the registry names it; returns its digest."""
+    with place.build(summary, settings, registered=True) as building:
         digest = _digest_in(building)
         if approval is not None:
-            said = {**approval, "digest": digest, "after": "an erasure"}
-            write_atomically(building / APPROVED, (json.dumps(said, indent=1) + "\n").encode())
+            note = {**approval, "digest": digest, "after": "an erasure"}
+            write_atomically(building / APPROVED, (json.dumps(note, indent=1) + "\n").encode())
         shutil.rmtree(place.renewal, ignore_errors=True)
         os.rename(building, place.renewal)
     return digest

@@ -1,4 +1,4 @@
-"""What was seen when a copy was made, and the copy itself does not tell: kept beside it, for its officer."""
+"""Notes for the officer on how a summary table was made, which the table itself does not contain."""
 
 import json
 from collections.abc import Iterable
@@ -10,14 +10,14 @@ NOTES = "notes.json"
 
 
 def record_rare_categories(path: Path, columns: Iterable[str]) -> None:
-    """Note in the folder of a copy in which columns a rare level is counted as the commonest one."""
+    """Record the columns in which a rare category is counted as the most frequent one."""
     write_atomically(
         path / NOTES, (json.dumps({"rare_categories": sorted(columns)}, indent=1) + "\n").encode()
     )
 
 
 def rare_categories_in(path: Path) -> tuple[str, ...] | None:
-    """These columns; None if they are not known, as of a renewed copy."""
+    """Return these columns; None if they are not known, as for an updated table."""
     try:
         return tuple(map(str, json.loads((path / NOTES).read_text(encoding="utf-8"))["rare_categories"]))
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,14 +1,14 @@
-"""The copy on disk: made once, opened by the site's officer, approved, and then answered from.
+"""The summary table on disk: made once, reviewed and approved by the site's officer, and then answered from.
 
 ::
 
-    FOLDER/summary/table.csv      the copy itself, one row per group: what the site answers from
-    FOLDER/summary/about.json     names, levels, date, settings, digest
+    FOLDER/summary/table.csv      the summary table, one row per group: what the site answers from
+    FOLDER/summary/about.json     format, names, categories, date, settings, digest
     FOLDER/summary/approved.json  who approved which digest, and when
-    FOLDER/renewal/            a renewed copy that nobody approved yet: the old one is answered from
-    FOLDER/summary-DATE-N/        earlier copies
-    FOLDER/registry.sqlite     who was ever shown with whom, where persons have ids (``registry``)
-    FOLDER/erasures.json       that persons were erased, not who (``erasures``)
+    FOLDER/renewal/               a pending update; until it is approved, the site answers from summary/
+    FOLDER/summary-DATE-N/        earlier tables
+    FOLDER/registry.sqlite        the groups of each person, where people have ids (``people_register``)
+    FOLDER/erasures.json          that people were erased, not who (``erasures``)
 """
 
 import contextlib
@@ -33,25 +33,30 @@ from unpooled.privacy.microaggregation.summarize import FirstSummary, Progress, 
 from unpooled.site import people_register
 from unpooled.site.erasures import ERASURES as ERASURES
 from unpooled.site.erasures import Erasures
+from unpooled.site.folder_format import check_folder_format
 from unpooled.site.log import entries
 from unpooled.site.people_register import Registry, check_age
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import sync_folder, write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.typing import FloatArray
 
 TABLE, ABOUT, APPROVED, PAGE = "table.csv", "about.json", "approved.json", "page.html"
-SECOND_TABLE = "a second unrelated table without a bound"  # the officer types this to make a second copy
+SECOND_TABLE = "a second unrelated table without a bound"  # the officer types this to make a second table
 
 
-def _digest(copy: SummaryTable, settings: Any) -> str:
-    return sha256(f"{copy.digest} {json.dumps(settings, sort_keys=True)}".encode()).hexdigest()
+def _digest(table: SummaryTable, settings: Any) -> str:
+    return sha256(f"{table.digest} {json.dumps(settings, sort_keys=True)}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class SummaryFolder:
-    """The place of a site's copy: ``folder`` is the site's own folder."""
+    """The summary table in a site's folder; LedgerError if the folder has an earlier format."""
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        check_folder_format(self.folder)
 
     @property
     def path(self) -> Path:
@@ -63,16 +68,16 @@ class SummaryFolder:
         return (self.path / ABOUT).exists()
 
     def missing_files(self) -> list[Path]:
-        """Return the files without which a copy that was made cannot be answered from."""
+        """Return the missing files that the site needs to answer from its summary table."""
         self.recover()
-        found = [file for file in (self.path / ABOUT, self.path / TABLE) if not file.exists()]
-        if not found and self.registered and not (self.folder / people_register.FILE).exists():
-            found.append(self.folder / people_register.FILE)
-        return found
+        missing = [file for file in (self.path / ABOUT, self.path / TABLE) if not file.exists()]
+        if not missing and self.registered and not (self.folder / people_register.FILE).exists():
+            missing.append(self.folder / people_register.FILE)
+        return missing
 
     @property
     def renewal(self) -> Path:
-        """The place of a renewed copy that waits for its approval."""
+        """The folder of a pending update."""
         return self.folder / "renewal"
 
     def make(
@@ -84,10 +89,11 @@ class SummaryFolder:
         progress: Progress | None = None,
         reading: dict[str, Any] | None = None,
     ) -> SummaryTable:
-        """Make the copy and write it, whole or not at all. There is one copy, unless ``second_table`` says so.
+        """Make the summary table and write it, whole or not at all.
 
-        Two copies of the same persons can be compared: who changed groups can be told apart. ``reading``
-        says how the table was read, for renewals.
+        A site has one summary table, unless ``second_table`` is the sentence that allows a second one: two
+        tables of the same people can be compared, which singles out people who changed groups. ``reading``
+        describes how the data were read, for updates.
         """
         self.check_may_make(second_table)
         table = self._without_erased(table, settings)
@@ -96,27 +102,27 @@ class SummaryFolder:
         with self.build(first.summary, settings, registered=_has_ids(table, settings)) as building:
             self.check_may_make(second_table)
             self._register(table, first, settings, reading or {})
-            shutil.rmtree(self.renewal, ignore_errors=True)  # it renews the copy that is replaced
+            shutil.rmtree(self.renewal, ignore_errors=True)  # it updates the table that is replaced
             if self.exists:
                 os.rename(self.path, self._archived())
             os.rename(building, self.path)
         return first.summary
 
     @contextlib.contextmanager
-    def build(self, copy: SummaryTable, settings: SummarySettings, *, registered: bool) -> Iterator[Path]:
-        """The files of a copy in a folder of their own, to be put in its place; gone if that fails."""
+    def build(self, summary: SummaryTable, settings: SummarySettings, *, registered: bool) -> Iterator[Path]:
+        """The files of a summary table in a folder of their own, to be put in place; gone if that fails."""
         for left in self.folder.glob(".summary.*"):  # of a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         building = Path(tempfile.mkdtemp(dir=self.folder, prefix=".summary."))
         try:
-            about = {**described(copy), "settings": asdict(settings)}
+            about = {**described(summary), "settings": asdict(settings)}
             about = {
-                "version": 1,
-                "digest": _digest(copy, about["settings"]),
+                "format": FORMAT,
+                "digest": _digest(summary, about["settings"]),
                 **about,
                 "registry": registered,
             }
-            write_atomically(building / TABLE, to_csv(copy).encode())
+            write_atomically(building / TABLE, to_csv(summary).encode())
             write_atomically(building / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
             yield building
         except BaseException:
@@ -124,7 +130,7 @@ class SummaryFolder:
             raise
 
     def _without_erased(self, table: Table | FloatArray, settings: SummarySettings) -> Table | FloatArray:
-        """The rows of all persons who were not erased; InputError if they cannot be told from the others."""
+        """The rows of all people who were not erased; InputError if the table does not tell who they are."""
         if not (self.folder / people_register.FILE).exists():
             check_age(self.folder, None)
             return table
@@ -132,17 +138,17 @@ class SummaryFolder:
             check_age(self.folder, people)
             if not (erased := people.erased()):
                 return table
-            why = "the copy has no column that names persons"
+            why = "the summary table has no person column"
             if settings.person and isinstance(table, Table):
-                shown = people.disclosed()
-                there = len(shown & {people.person(one) for one in People(table, settings).ids})
-                if 2 * there >= len(shown):
+                disclosed = people.disclosed()
+                present = len(disclosed & {people.person(one) for one in People(table, settings).ids})
+                if 2 * present >= len(disclosed):
                     return without_erased(table, settings, erased, people.digest)
-                why = f"of {len(shown)} persons who are shown, {there} are in column {settings.person}"
+                why = f"{present} of {len(disclosed)} disclosed people are in column {settings.person}"
         raise InputError(
-            f"{self.folder}: {_many(len(erased))} erased here, and {why}: who was erased would not be "
-            "recognised, and shown again. Name the column that the copy was made with, by --person; or make "
-            "the copy in a folder of its own, from a file without them"
+            f"{self.folder}: {_many(len(erased))} erased here, and {why}. They would not be recognised, and "
+            "would be disclosed again. Use --person with the column that the summary table was made with, or "
+            "make the table in a folder of its own, from a file without them."
         )
 
     def _register(
@@ -152,7 +158,7 @@ class SummaryFolder:
         settings: SummarySettings,
         reading: dict[str, Any],
     ) -> None:
-        """Tell the registry of the groups of a first copy; without ids of persons there is none."""
+        """Propose the groups of a first summary table to the registry; without ids there is no registry."""
         if not _has_ids(table, settings):
             return
         assert isinstance(table, Table)
@@ -162,106 +168,110 @@ class SummaryFolder:
             people.propose_first(digest, first.scales, groups, reading)
 
     def check_may_make(self, second_table: str = "") -> None:
-        """Raise InputError if there is a copy, or was one, unless ``second_table`` says that another is wanted."""
+        """Raise InputError if there is or was a summary table, unless ``second_table`` allows another."""
         if second_table == SECOND_TABLE or not (earlier := self._earlier()):
             return
         raise InputError(
-            f"{self.folder}: {earlier}. Who has seen both could compare them; to make one all the same, say "
-            f'--second-table "{SECOND_TABLE}"'
+            f"{self.folder}: {earlier}. Someone who sees both could compare them. To make a second table "
+            f'nevertheless, use --second-table "{SECOND_TABLE}".'
         )
 
     def _earlier(self) -> str:
-        """The copy that there is, or that the folder or its log tells of; "" if there was none."""
+        """The summary table that there is, or that the folder or its log mentions; "" if there was none."""
         if self.exists:
-            return f"there is a copy already, of {self.about()['made']}"
+            return f"there is a summary table already, of {self.about()['made']}"
         if any(self.folder.glob(f"summary-*/{ABOUT}")):
-            return "there was a copy, which is kept beside"
+            return "there was a summary table, which is kept in the folder"
         if (self.folder / people_register.FILE).exists():
             with Registry.open(self.folder) as people:
                 if people.current:
-                    return "the registry tells of a copy that was approved"
+                    return "the registry names a summary table that was approved"
         log = self.folder / "log.jsonl"
         if log.exists() and any(entry is None or entry.get("summary") for _, entry in entries(log)):
-            return "the log tells of a copy that was answered from"
+            return "the log names a summary table that the site answered from"
         return ""
 
     def _archived(self) -> Path:
-        """Where an earlier copy goes: it was released, so it is kept."""
-        made = str(self._said(self.path)["made"])
+        """The new place of an earlier table: it was released, so it is kept."""
+        made = str(self._description(self.path)["made"])
         for number in range(1, 10_000):
             path = self.folder / f"summary-{made}-{number}"
             if not path.exists():
                 return path
-        raise InputError(f"{self.folder}: too many copies of {made}")
+        raise InputError(f"{self.folder}: too many summary tables of {made}")
 
     def about(self) -> dict[str, Any]:
         self.recover()
-        return self._said(self.path)
+        return self._description(self.path)
 
-    def _said(self, path: Path) -> dict[str, Any]:
+    def _description(self, path: Path) -> dict[str, Any]:
         try:
             values: dict[str, Any] = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-            version = values["version"]
+            wrong = format_error(values.get("format"))
         except FileNotFoundError:
-            raise InputError(f"{self.folder}: there is no copy; unpooled site summarize writes one") from None
-        except (ValueError, KeyError, TypeError):
-            raise LedgerError(f"{path / ABOUT}: not the description of a copy, or damaged") from None
-        if version != 1:
-            raise LedgerError(f"{path / ABOUT}: of version {version}, this program reads version 1")
+            raise InputError(
+                f"{self.folder}: there is no summary table. Make one with unpooled site summarize."
+            ) from None
+        except (ValueError, AttributeError):
+            raise LedgerError(f"{path / ABOUT}: not the description of a summary table, or damaged") from None
+        if wrong:
+            raise LedgerError(f"{path / ABOUT}: the summary table has {wrong}")
         return values
 
     def read(self, *, renewed: bool = False) -> SummaryTable:
-        """The copy, or its renewal; LedgerError if its files were changed since it was made."""
+        """The summary table, or its pending update; LedgerError if another program changed its files."""
         path = self.renewal if renewed else self.path
-        about = self._said(path) if renewed else self.about()
+        about = self._description(path) if renewed else self.about()
         try:
-            copy = from_csv((path / TABLE).read_text(encoding="utf-8"), about)
+            summary = from_csv((path / TABLE).read_text(encoding="utf-8"), about)
+            digest = about["digest"]
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"{path}: the copy cannot be read: {error}") from error
-        if _digest(copy, about.get("settings")) != about["digest"]:
-            raise LedgerError(f"{path}: the copy was changed since it was made")
-        return copy
+            raise LedgerError(f"{path}: the summary table cannot be read: {error}") from error
+        if _digest(summary, about.get("settings")) != digest:
+            raise LedgerError(f"{path}: another program changed the summary table since it was made")
+        return summary
 
     @property
     def digest(self) -> str:
-        """The digest of the copy and of the settings that it was made with."""
+        """The digest of the summary table and of the settings that it was made with."""
         return str(self.about()["digest"])
 
     def settings(self) -> SummarySettings:
-        """The settings that the copy was made with."""
+        """The settings that the summary table was made with."""
         try:
-            given = self.about()["settings"].items()
-            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given}
+            items = self.about()["settings"].items()
+            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in items}
             return SummarySettings(**values)
         except (KeyError, AttributeError, TypeError) as error:
             raise LedgerError(
-                f"{self.path / ABOUT}: not the description of a copy, or damaged: {error}"
+                f"{self.path / ABOUT}: not the description of a summary table, or damaged: {error}"
             ) from error
 
     @property
     def pending(self) -> bool:
-        """True if there is a renewal that nobody approved yet."""
+        """True if there is an update that nobody approved yet."""
         self.recover()
         return (self.renewal / ABOUT).exists()
 
     @property
     def renewal_digest(self) -> str:
-        """The digest of the renewal that waits."""
-        return str(self._said(self.renewal)["digest"])
+        """The digest of the pending update."""
+        return str(self._description(self.renewal)["digest"])
 
     def approve(self, by: str = "", *, digest: str = "") -> str:
-        """Note that the copy, or its renewal if one waits, may be answered from; returns its digest.
+        """Approve the summary table, or its update if one is pending; returns the digest that was approved.
 
-        ``digest``: what the officer has read; InputError if another table is pending by now.
+        ``digest`` is what the officer reviewed; InputError if another table is pending by now.
         """
         renewed, name = self.pending, by or account()
         self.read(renewed=renewed)
         self.check_age()
         path = self.renewal if renewed else self.path
-        pending = str(self._said(path)["digest"])
+        pending = str(self._description(path)["digest"])
         if digest and digest != pending:
             raise InputError(
-                f"{self.folder}: the summary table changed while it was reviewed. Review it again, then approve it."
+                f"{self.folder}: the summary table changed while it was reviewed. Review it again, then "
+                "approve it."
             )
         digest = pending
         note = {"digest": digest, "by": name, "utc": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -277,13 +287,13 @@ class SummaryFolder:
 
     @property
     def registered(self) -> bool:
-        """True if persons of the copy are in a registry."""
+        """True if the people of the summary table are in a registry."""
         return bool(self.about().get("registry")) or (
             bool(self.settings().person) and (self.folder / people_register.FILE).exists()
         )
 
     def adopt_proposal(self, by: str, digest: str = "") -> None:
-        """Let the registry take over what was proposed for a copy, before it is answered from."""
+        """Let the registry take over the groups of a summary table, before the site answers from it."""
         self.check_age()
         if self.registered:
             with Registry.open(self.folder) as people:
@@ -296,32 +306,32 @@ class SummaryFolder:
                 check_age(self.folder, people)
 
     def check_registry(self, people: Registry) -> None:
-        """Raise LedgerError unless the registry is the newest and names this very copy to answer from."""
+        """Raise LedgerError unless the registry is the newest and names this summary table."""
         if people.current != self.digest:
             raise LedgerError(
-                f"{self.folder}: the copy is not the one that the registry names: one of them was lost, or "
-                "is an older one; nothing is answered"
+                f"{self.folder}: the summary table is not the one that the registry names: one of them was "
+                "lost, or is an older one. Nothing is answered."
             )
         check_age(self.folder, people)
 
-    def check_nobody_erased(self, shown: str) -> None:
-        """Raise LedgerError if somebody was erased here: ``shown`` does not tell persons apart."""
+    def check_nobody_erased(self, source: str) -> None:
+        """Raise LedgerError if somebody was erased here, because ``source`` does not identify people."""
         self.recover()
-        erased, told = set[str](), Erasures(self.folder).read()
+        erased, erasures = set[str](), Erasures(self.folder).read()
         if (self.folder / people_register.FILE).exists():
             with Registry.open(self.folder) as people:
                 erased = people.erased()
-        if erased or told:
+        if erased or erasures:
             raise LedgerError(
-                f"{self.folder}: {_many(len(erased) or len(told))} erased here, and {shown} would show them "
-                "again; it needs a folder of its own, with a file without them"
+                f"{self.folder}: {_many(len(erased) or len(erasures))} erased here, and {source} would "
+                "disclose them again. Use a folder of its own, with a file without them."
             )
 
     def recover(self) -> tuple[Path, ...]:
-        """Finish what a process that was killed had begun; the folders of tables that were deleted for it.
+        """Finish what a killed process had begun; returns the folders of tables that were deleted for it.
 
-        An approved renewal takes the place of the copy. Tables of earlier copies go, unless it is known that
-        nobody who was erased is in them.
+        An approved update takes the place of the summary table. Earlier tables are deleted, unless it is
+        known that nobody who was erased is in them.
         """
         erasures = Erasures(self.folder)
         if not (self.renewal / ABOUT).exists() and not erasures.unfinished:
@@ -340,7 +350,7 @@ class SummaryFolder:
     def _recover_renewal(self, people: Registry) -> None:
         if not (self.renewal / ABOUT).exists():
             return
-        digest = str(self._said(self.renewal)["digest"])
+        digest = str(self._description(self.renewal)["digest"])
         if digest != people.current:
             if not people.proposed(digest):  # of a process that was killed
                 shutil.rmtree(self.renewal, ignore_errors=True)
@@ -350,10 +360,10 @@ class SummaryFolder:
         os.rename(self.renewal, self.path)
 
     def empty_tables(self, chosen: Callable[[dict[str, Any]], bool]) -> tuple[Path, ...]:
-        """Delete the tables of some earlier copies; date, settings, digest and approval stay as evidence."""
+        """Delete some earlier tables; their date, settings, digest and approval stay as evidence."""
         done = []
         for place in sorted(about.parent for about in self.folder.glob(f"summary-*/{ABOUT}")):
-            if (place / TABLE).exists() and chosen(self._said(place)):
+            if (place / TABLE).exists() and chosen(self._description(place)):
                 for name in (TABLE, PAGE):
                     (place / name).unlink(missing_ok=True)
                 sync_folder(place)
@@ -362,7 +372,7 @@ class SummaryFolder:
 
     @property
     def approved(self) -> str:
-        """When this very copy was approved; "" if it was not."""
+        """The time at which this summary table was approved; "" if it was not."""
         try:
             note = json.loads((self.path / APPROVED).read_text(encoding="utf-8"))
             return str(note["utc"]) if note["digest"] == self.about()["digest"] else ""
@@ -371,14 +381,14 @@ class SummaryFolder:
 
 
 class ReadOnlySummaryFolder(SummaryFolder):
-    """The same for whoever only looks: an approved renewal is left for the site to put in its place."""
+    """The same for readers: an approved update is left for the site to put in place."""
 
     def recover(self) -> tuple[Path, ...]:
         return ()
 
 
 def _many(people: int) -> str:
-    return "1 person was" if people == 1 else f"{people} persons were"
+    return "1 person was" if people == 1 else f"{people} people were"
 
 
 def _has_ids(table: Table | FloatArray, settings: SummarySettings) -> bool:

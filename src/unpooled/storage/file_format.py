@@ -1,13 +1,13 @@
-"""The format of everything that unpooled writes: messages, logs, folders, models, checkpoints, policies."""
+"""The format of everything that unpooled reads and writes: messages, logs, folders, models, checkpoints, policies."""
 
 from typing import Any
 
 FORMAT = 1
-"""One number for all of them. It changes when an older release could misread what a newer one wrote."""
+"""One number for all of them. It changes when an older release could misread what a newer release wrote."""
 
 
 def format_error(value: Any) -> str:
-    """Return the sentence of an error about something of another format, or "" if the format is right."""
+    """Return the text of an error about another format, or "" if the format is right."""
     if type(value) is int and value == FORMAT:
         return ""
     text = "an unknown or earlier format" if value is None else f"format {value!r}"

@@ -124,7 +124,7 @@ def on_log(path: Path, read: Reading = disclosed_in) -> Attack:
         if entry is None or entry.get("kind") != "release":
             continue
         views |= {
-            name: codec.decode(unpacked(transform)) for name, transform in entry.get("views", {}).items()
+            name: codec.decode(unpacked(transform)) for name, transform in entry.get("transforms", {}).items()
         }
         replies = codec.decode(unpacked(entry["payload"])).replies
         for asked, reply in zip(entry["asked"], replies, strict=True):
