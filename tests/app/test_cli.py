@@ -1,5 +1,6 @@
 """The command line: what it prints, and how it fails."""
 
+import re
 import subprocess
 import sys
 
@@ -12,13 +13,18 @@ from unpooled.app.cli import app
 from unpooled.errors import InputError
 
 runner = CliRunner()
+COMMANDS = "fit predict export certify resume release site federation compare methods example".split()
 
 
 def test_help_names_the_commands():
     result = runner.invoke(app, ["--help"])
     assert result.exit_code == 0
-    for command in ("demo", "methods"):
-        assert command in result.stdout
+    panels = ("Analyse", "Site", "Coordinate", "Research")
+    titles = [
+        word for line in result.stdout.splitlines() for word in panels if line.startswith(f"╭─ {word} ─")
+    ]
+    assert titles == list(panels)
+    assert re.findall(r"^│ ([a-z]+) ", result.stdout, re.M) == COMMANDS
 
 
 def test_version():
@@ -36,7 +42,7 @@ def test_methods_lists_every_method_and_its_paper():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["no-such-command"], ["example", "penguins", "--run", "--no-such-option"], ["demo", "too", "many"]],
+    [["no-such-command"], ["example", "penguins", "--run", "--no-such-option"], ["methods", "too", "many"]],
 )
 def test_wrong_usage_is_exit_code_2(arguments):
     assert runner.invoke(app, arguments).exit_code == 2

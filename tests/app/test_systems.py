@@ -57,18 +57,18 @@ for protect in (None, "summary"):
     print(protect, model.cluster_centers_.shape)
 for name, rows in sites.items():
     numpy.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b,c,d", comments="")
-print(cluster({name: f"{name}.csv" for name in sites}, k=3).k)
+print(cluster({name: f"{name}.csv" for name in sites}, n_clusters=3).k)
 files = [f"{name}.csv" for name in sites]
-code, said = unpooled("fit", *files, "-k", "3", "--out", "run", "--report", "report.html")
+code, output = unpooled("fit", *files, "-k", "3", "--out", "run", "--report", "report.html")
 print(code, os.path.exists("report.html"))
-from unpooled.data.readers import packed
+from unpooled.data.readers import compressed
 with open(files[0], "rb") as file:
-    print(packed._Again(file).read() == open(files[0], "rb").read())
+    print(compressed._Again(file).read() == open(files[0], "rb").read())
 print(unpooled("predict", "run", files[0], "--out", "labels.csv")[0], os.path.exists("labels.csv"))
 """
     assert on_windows(code, tmp_path).split("\n")[:6] == [
         "None (3, 4)",
-        "copy (3, 4)",
+        "summary (3, 4)",
         "3",
         "0 True",
         "True",
@@ -79,16 +79,16 @@ print(unpooled("predict", "run", files[0], "--out", "labels.csv")[0], os.path.ex
 @pytest.mark.parametrize(
     ("command", "subject"),
     [
-        ("join north.json", "join"),
-        ("serve f", "serve"),
-        ("federation init f", "federation"),
-        ("copy make north --data x.csv", "copy"),
-        ("study list north", "study"),
-        ("audit verify north", "audit"),
-        ("desk north", "desk"),
-        ("run f -k 3", "run"),
+        ("site join north.json", "site join"),
+        ("federation serve f", "federation serve"),
+        ("federation init f --name x --address x --site a", "federation init"),
+        ("site summarize north --data x.csv", "site summarize"),
+        ("site status north", "site status"),
+        ("site log north --verify", "site log"),
+        ("site review north", "site review"),
+        ("federation run f -k 3", "federation run"),
         ("release run --preset strict --out release", "release"),
-        ("status f", "status"),
+        ("federation status f", "federation status"),
     ],
 )
 def test_what_serves_says_in_one_line_that_it_needs_linux(command, subject, monkeypatch, tmp_path):
@@ -113,8 +113,8 @@ def test_the_record_of_a_site_is_kept_on_linux_only(monkeypatch, tmp_path):
     from unpooled.site.policy import parse
 
     monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(InputError, match="the record of a site needs Linux"):
+    with pytest.raises(InputError, match="the log of a site needs Linux"):
         open_site(
-            "north", {"age": list(range(9))}, parse("version = 2\n[protect]\nauto_approve = true"), tmp_path
+            "north", {"age": list(range(9))}, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path
         )
     assert not (tmp_path / "log.jsonl").exists()
