@@ -13,7 +13,8 @@ from unpooled.app.cli import app
 from unpooled.errors import InputError
 
 runner = CliRunner()
-COMMANDS = "fit predict export certify resume release site federation compare methods example".split()
+ANALYSE = ["fit", "predict", "export", "certify", "resume", "release"]
+COMMANDS = [*ANALYSE, "site", "federation", "compare", "methods", "example"]
 
 
 def test_help_names_the_commands():

@@ -1,4 +1,4 @@
-"""``unpooled copy``, and how the commands treat the copy: from a CSV to an approved table."""
+"""``unpooled site summarize``, ``review``, ``approve`` and ``erase``: from a CSV to an approved table."""
 
 import csv
 import json
@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+from unpooled.app.cli.review_commands import write_page
 
 from unpooled.app.cli import app
-from unpooled.app.cli.copy import write_page
 from unpooled.app.pages import dpia
 from unpooled.data import Table
 from unpooled.errors import InputError
@@ -39,11 +39,11 @@ def patients(tmp_path):
     return path
 
 
-def test_from_a_file_to_an_approved_copy(patients, tmp_path):
+def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
     site = tmp_path / "north"
     code, said, _ = call("site", "summarize", site, "--data", patients, "--person", "patient", "--log", "pay")
     assert code == 0
-    assert "200 persons in" in said
+    assert "200 people in" in said
     assert f"unpooled site review {site}" in said
     code, said, _ = call("site", "review", site, "--html", tmp_path / "page.html")
     assert code == 0
@@ -51,8 +51,8 @@ def test_from_a_file_to_an_approved_copy(patients, tmp_path):
     assert "<table>" in (tmp_path / "page.html").read_text()
     assert call("site", "approve", "--table", "--yes", site, "--by", "officer")[0] == 0
     assert SummaryFolder(site).approved
-    assert call("site", "review", site, "--csv", tmp_path / "copy.csv")[0] == 0
-    text = (tmp_path / "copy.csv").read_text()
+    assert call("site", "review", site, "--csv", tmp_path / "table.csv")[0] == 0
+    text = (tmp_path / "table.csv").read_text()
     assert text == (site / "summary" / "table.csv").read_text()
     assert "patient" not in text
     assert "log(pay)" in text.splitlines()[0]
@@ -63,13 +63,13 @@ def test_from_a_file_to_an_approved_copy(patients, tmp_path):
     [
         (("--data", "nothing.csv"), "no such file"),
         (("--person", "nobody"), "no column 'nobody'"),
-        (("--person", "patient", "--exclude", "patient"), "must be read to tell persons apart"),
+        (("--person", "patient", "--exclude", "patient"), "must be read to tell people apart"),
         (("--person", "patient", "--columns", "weight"), "no column 'weight'"),
         (("--person", "patient", "--log", "smoker"), "no numbers of which to take the logarithm"),
         (("--min-group-size", 2), "at least 3"),
         (("--columns", "age", "--sensitive", "age"), "both"),
         ((), "column patient (200 different values in"),
-        (("--log", "pay"), "--person patient puts the rows of a person together"),
+        (("--log", "pay"), "Use --person patient to combine the rows of a person"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
@@ -93,50 +93,51 @@ def rows_of(path, *columns):
 
 @pytest.mark.parametrize("name", ["patient_id", "PatientID", "pat_nr", "mrn", "id"])
 @pytest.mark.parametrize("spelt", ["{}", "P{}", "00{}"], ids=["numbers", "texts", "codes"])
-def test_ids_of_persons_that_repeat_are_refused_without_person(tmp_path, name, spelt):
+def test_ids_of_people_that_repeat_are_refused_without_person(tmp_path, name, spelt):
     path = rows_of(tmp_path / "a.csv", (name, lambda i: spelt.format(100 + i % 50)))
     code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
     assert code == 1
     assert f"column {name} (50 different values in 60 rows)" in err
     assert f"--person {name} " in err
-    assert "50 persons" in call("site", "summarize", tmp_path / "n", "--data", path, "--person", name)[1]
-    assert "60 persons" in call("site", "summarize", tmp_path / "s", "--data", path, "--exclude", name)[1]
+    assert "50 people" in call("site", "summarize", tmp_path / "n", "--data", path, "--person", name)[1]
+    assert "60 people" in call("site", "summarize", tmp_path / "s", "--data", path, "--exclude", name)[1]
 
 
-def test_other_columns_are_not_taken_for_ids_of_persons(tmp_path):
+def test_other_columns_are_not_taken_for_ids_of_people(tmp_path):
     columns = (("ward_id", lambda i: i % 4), ("subject", lambda i: "abc"[i % 3]), ("nr", lambda i: 900 - i))
     path = rows_of(tmp_path / "a.csv", *columns, ("patient_id", lambda i: 100 + i))
     code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
     assert (code, "--person" in err) == (0, False)
     path = rows_of(tmp_path / "b.csv", ("surname", lambda i: f"N{i % 50}"))
     code, said, err = call("site", "summarize", tmp_path / "s", "--data", path)
-    assert (code, "60 persons" in said) == (0, True)
+    assert (code, "60 people" in said) == (0, True)
     assert "column surname (50 different values in 60 rows)" in err
     assert "--person surname" in err
 
 
-def test_a_second_copy_and_policies_without_one(patients, tmp_path):
+def test_a_second_table_and_policies_without_one(patients, tmp_path):
     site, words = tmp_path / "north", ("--data", patients, "--person", "patient")
     assert call("site", "summarize", site, *words)[0] == 0
     code, _, err = call("site", "summarize", site, *words)
     assert code == 1
     assert SECOND_TABLE in err
     assert call("site", "summarize", site, *words, "--second-table", SECOND_TABLE)[0] == 0
-    policy = tmp_path / "trusted.toml"
-    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
+    policy = tmp_path / "raw.toml"
+    policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
     code, _, err = call("site", "summarize", tmp_path / "south", "--data", patients, "--policy", policy)
     assert code == 1
-    assert "such a site has no copy" in err
-    for command in ("show", "approve"):
-        code, _, err = call("copy", command, tmp_path / "empty")
-        assert code == 1
-        assert "there is no copy" in err
+    assert "such a site has no summary table" in err
+    (tmp_path / "empty").mkdir()
+    code, _, err = call("site", "approve", tmp_path / "empty", "--table", "--yes")
+    assert (code, "there is no summary table" in err) == (1, True)
+    code, _, err = call("site", "review", tmp_path / "empty", "--html", tmp_path / "page.html")
+    assert (code, "not the folder of a site" in err) == (1, True)
 
 
-def test_the_policy_says_how_a_copy_is_made_and_no_option_loosens_it(patients, tmp_path):
+def test_the_policy_sets_how_a_table_is_made_and_no_option_loosens_it(patients, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text(
-        'version = 2\n[protect]\nperson = "patient"\nmin_group_size = 8\nsensitive = ["smoker"]\n'
+        'format = 1\n[protect]\nperson = "patient"\nmin_group_size = 8\nsensitive = ["smoker"]\n'
     )
     site = tmp_path / "north"
     assert (
@@ -150,32 +151,32 @@ def test_the_policy_says_how_a_copy_is_made_and_no_option_loosens_it(patients, t
     assert "--person: the policy has [protect] person = 'patient'" in err
 
 
-def test_a_rehearsal_is_the_copy_of_each_file(patients, tmp_path):
-    """``fit --protect summary`` makes the copies that ``copy make`` makes: its persons and groups are theirs."""
+def test_a_rehearsal_makes_the_summary_table_of_each_file(patients, tmp_path):
+    """``fit --protect summary`` makes the tables that ``site summarize`` makes, of the same people and groups."""
     out = tmp_path / "run"
     words = ("--protect", "summary", "--person", "patient", "-k", 2, "--out", out)
     code, said, _ = call("fit", patients, *words)
     assert code == 0
-    assert "200 persons at 1 site" in " ".join(said.split())
+    assert "200 people at 1 site" in " ".join(said.split())
     result = json.loads((out / "result.json").read_text())
     assert result["sites"][0]["protection"] == "summary"
     assert result["inertia_estimated_for_rows"] > result["inertia"]
-    assert "its copy of" in (out / "report.html").read_text()
+    assert "its summary table of" in (out / "report.html").read_text()
 
 
-def test_options_of_a_copy_need_one(patients):
+def test_options_of_a_summary_table_need_one(patients):
     code, _, err = call("fit", patients, "-k", 2, "--person", "patient")
     assert code == 1
     assert "--protect summary" in err
     code, _, err = call("fit", patients, "-k", 2, "--protect", "dp")
     assert code == 1
-    assert "protect must be one of none, copy, trusted" in err
+    assert "protect must be one of none, summary, raw" in err
 
 
-def test_a_minimum_without_trust_is_said_to_do_nothing(patients):
+def test_a_minimum_cluster_size_without_raw_rows_has_no_effect(patients):
     code, _, err = call("fit", patients, "-k", 2, "--exclude", "patient", "--min-cluster-size", 5)
     assert code == 0
-    assert "does nothing without --protect raw" in err
+    assert "has no effect without --protect raw" in err
 
 
 def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
@@ -185,36 +186,36 @@ def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
     assert json.loads(said)["columns"] == ["age", "log(pay)"]
 
 
-def test_a_copy_is_made_of_a_messy_file_and_says_what_it_has_no_cells_of(tmp_path):
+def test_a_table_of_a_messy_file_names_the_columns_without_cells(tmp_path):
     rows = "".join(f"{i + 1};{70 + i % 9},5;{1 + i % 28:02}.03.2024;{'MmWw'[i % 4]}\n" for i in range(40))
     (tmp_path / "a.csv").write_bytes(("nr;größe;aufnahme;sex\n" + rows).encode("cp1252"))
     words = [
-        "summary",
-        "make",
+        "site",
+        "summarize",
         str(tmp_path / "site"),
         "--data",
         str(tmp_path / "a.csv"),
         "--recode",
         "sex:M=m,W=w",
     ]
-    for said, wrong in (
+    for recode, wrong in (
         ("sex:M=m,F=w", "--recode sex:F=w: no row has F in column sex"),
         ("a:M=m", "column a;"),
     ):
-        done = CliRunner().invoke(app, [*words[:-1], said])
+        done = CliRunner().invoke(app, [*words[:-1], recode])
         assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
         assert wrong in done.stderr
         assert not (tmp_path / "site").exists()
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.stderr
-    assert "without cells in the copy: nr (id), aufnahme (date)" in done.stdout
+    assert "columns without cells in the summary table: nr (id), aufnahme (date)" in done.stdout
     head, *groups = (tmp_path / "site/summary/table.csv").read_text(encoding="utf-8").splitlines()
-    assert head == "persons,größe,sex = m,sex = w"
+    assert head == "people,größe,sex = m,sex = w"
     assert sum(int(line.split(",")[0]) for line in groups) == 40
 
 
 def cases(path, *, sex=lambda i: "fm"[i % 2]):
-    """120 persons of two kinds, with names, dates of birth, and a column of 0 and 1."""
+    """120 people of two kinds, with names, dates of birth, and a column of 0 and 1."""
     lines = ["surname,birth,age,sex,hiv"]
     for i in range(120):
         lines.append(f"N{i},19{50 + i % 40}-03-{1 + i % 28:02},{70 if i < 60 else 35},{sex(i)},{int(i < 60)}")
@@ -222,7 +223,7 @@ def cases(path, *, sex=lambda i: "fm"[i % 2]):
     return path
 
 
-def test_the_page_says_that_the_copy_is_approved(tmp_path):
+def test_the_page_says_that_the_table_is_approved(tmp_path):
     site = tmp_path / "north"
     assert call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))[0] == 0
     write_page(SummaryFolder(site))
@@ -242,13 +243,13 @@ def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
 def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     site = tmp_path / "north"
     _, said, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))
-    assert "without cells in the copy: surname (text), birth (date)\n" in said
-    assert "--numbers" not in said  # takes neither of them
-    assert "of a date, write what matters into a column of numbers" in said
-    told = call("site", "review", site, "--html", tmp_path / "page.html")[1]
-    assert "nothing is shown, for they are dates: birth." in told
-    assert "have a value, for none of their values is shared by 5 persons: surname." in told
-    assert "too few persons share" not in told
+    assert "columns without cells in the summary table: surname (text), birth (date)\n" in said
+    assert "--numbers" not in said  # helps with neither of them
+    assert "if a date matters, add a column of numbers to the file" in said
+    facts = call("site", "review", site, "--html", tmp_path / "page.html")[1]
+    assert "nothing is shown, for they are dates: birth." in facts
+    assert "have a value, for none of their values is shared by 5 persons: surname." in facts
+    assert "too few persons share" not in facts
     costs = (
         (tmp_path / "page.html").read_text().split("What it costs")[1].split("What it does not promise")[0]
     )
@@ -256,11 +257,11 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     assert "surname" not in costs
 
 
-def test_rare_levels_that_are_counted_as_the_commonest_one_are_said(tmp_path):
+def test_rare_categories_that_are_counted_as_the_most_frequent_one_are_named(tmp_path):
     site, words = tmp_path / "north", ("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")
     path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
     said = call("site", "summarize", site, "--data", path)[1]
-    assert "rare levels are counted under the commonest one: sex (2 persons)" in said
+    assert "rare categories are counted as the most frequent one: sex (2 people)" in said
     sentence = "by column) are counted under the commonest level, not under other, in: sex."
     assert sentence in call(*words)[1]
     assert sentence in (tmp_path / "page.html").read_text()
@@ -275,12 +276,12 @@ def test_groups_that_are_alike_in_a_column_are_said_with_the_remedy(tmp_path):
     path = cases(tmp_path / "a.csv")
     call("site", "summarize", tmp_path / "north", "--data", path)
     groups = len(SummaryFolder(tmp_path / "north").read())
-    told = call("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")[1]
-    assert f"hiv ({groups} groups)" in told
-    assert "--sensitive COLUMN (e.g. " in told
+    facts = call("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")[1]
+    assert f"hiv ({groups} groups)" in facts
+    assert "--sensitive COLUMN (e.g. " in facts
     call("site", "summarize", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv")
-    told = call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
-    assert "--sensitive COLUMN" not in told
+    facts = call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+    assert "--sensitive COLUMN" not in facts
 
 
 def changed(patients):
@@ -292,41 +293,51 @@ def changed(patients):
     patients.write_text("\n".join([head, *kept, *new]) + "\n")
 
 
-def test_a_renewal_from_a_changed_file_says_beforehand_what_becomes_of_whom(patients, tmp_path):
+def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients, tmp_path):
     site, who = tmp_path / "north", tmp_path / "who.csv"
     words = ("--person", "patient", "--log", "pay", "--exclude", "smoker")
     assert call("site", "summarize", site, "--data", patients, *words)[0] == 0
     code, _, err = call("site", "summarize", site, "--data", patients)
     assert code == 1
-    assert "nobody approved the copy yet" in err
+    assert "nobody approved the summary table yet" in err
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
     code, said, _ = call("site", "summarize", site, "--data", patients)
     assert code == 0
     assert "Nothing changes" in said
     before = (site / "summary" / "table.csv").read_text()
     changed(patients)
-    code, said, _ = call("site", "summarize", site, "--data", patients, "--people", who, "--extra-spread", 1)
+    code, said, _ = call(
+        "site", "summarize", site, "--data", patients, "--people-out", who, "--extra-spread", 1
+    )
     assert code == 0
     table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
     assert table["in the file"] == ["224"]
-    assert table["left since they were shown"] == ["6"]
-    assert table["changed since they were shown"] == ["0"]  # read by the settings of the first time
+    assert table["left since they were disclosed"] == ["6"]
+    assert table["changed since they were disclosed"] == ["0"]  # read by the settings of the first time
     states = [state for _, state in csv.reader(who.read_text().splitlines()[1:])]
     assert len(states) == 224
     for state in set(states):
         assert table[state][0] == str(states.count(state))
-    shown = sum(states.count(s) for s in ("still disclosed", "disclosed again", "newly disclosed"))
-    assert table["persons of the file who are shown"][1] == f"{shown / 224:.1%}"
+    disclosed = sum(states.count(s) for s in ("still disclosed", "disclosed again", "newly disclosed"))
+    assert table["people of the file who are disclosed"][1] == f"{disclosed / 224:.1%}"
     assert (site / "summary" / "table.csv").read_text() == before
     code, said, _ = call("site", "review", site, "--html", tmp_path / "page.html")
-    assert "the site answers from the old copy" in said
-    assert "the site answers from the old copy" in (tmp_path / "page.html").read_text()
+    assert "not approved yet: the site answers from the old table" in said
+    update = (tmp_path / "page.html").read_text()
+    assert "the site answers from the old" in update
+    assert call("site", "review", site, "--current", "--html", tmp_path / "current.html")[0] == 0
+    assert "the site answers from the old" not in (tmp_path / "current.html").read_text()
+    assert call("site", "review", site, "--current", "--csv", tmp_path / "current.csv")[0] == 0
+    assert (tmp_path / "current.csv").read_text() == before
+    assert call("site", "review", site, "--csv", tmp_path / "update.csv")[0] == 0
+    assert (tmp_path / "update.csv").read_text() == (site / "renewal" / "table.csv").read_text() != before
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
     assert (site / "summary" / "table.csv").read_text() != before
-    assert SummaryFolder(site).read().people.sum() == shown
-    code, _, err = call("site", "review", site)
-    assert code == 1
-    assert "no renewal waits" in err
+    assert SummaryFolder(site).read().people.sum() == disclosed
+    assert (site / "summary" / "table.csv").read_text() == (tmp_path / "update.csv").read_text()
+    said = call("site", "review", site, "--html", tmp_path / "page.html", "--overwrite")[1]
+    assert "answers from the old" not in said
+    assert said.splitlines()[-2] == "approved"
 
 
 def test_somebody_is_erased_by_a_command(patients, tmp_path):
@@ -335,9 +346,9 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
     call("site", "approve", "--table", "--yes", site)
     before = SummaryFolder(site).digest
     for wrong, says in (
-        ("P9999", "never shown, so not known here: P9999"),
-        ("", "an empty id"),
-        (" ", "an empty id"),
+        ("P9999", "never disclosed, so not known here: P9999"),
+        ("", "an id is empty"),
+        (" ", "an id is empty"),
     ):
         code, said, err = call("site", "erase", "--yes", site, "P0003", wrong)
         assert (code, said, err.count("\n")) == (1, "", 1)
@@ -346,8 +357,8 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
     assert not (site / "erasures.json").exists()
     code, said, _ = call("site", "erase", "--yes", site, "P0003", "P9999", "P0003", "--block-unknown")
     assert code == 0
-    assert "erased: 1 person; out of the copy: 1 group with " in said
-    assert "barred: P9999, of whom nothing was ever shown" in said
+    assert "erased: 1 person; withdrawn: 1 group with " in said
+    assert "blocked: P9999, of whom nothing was ever disclosed" in said
     code, said, _ = call("site", "erase", "--yes", site, "P9998", "--block-unknown")
     assert (code, "erased:" in said) == (0, False)
     code, said, _ = call("site", "summarize", site, "--data", patients)
@@ -356,21 +367,21 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
     assert "deleted" not in call("site", "prune", site, "--before", "2000-01-01")[1]
 
 
-@pytest.mark.parametrize("command", [("renew", "--data"), ("erase",)])
-def test_without_ids_of_persons_nothing_is_renewed_or_erased(patients, tmp_path, command):
+@pytest.mark.parametrize("command", [("summarize", "--data"), ("erase", "--yes")])
+def test_without_ids_of_people_nothing_is_updated_or_erased(patients, tmp_path, command):
     site = tmp_path / "north"
     assert (
-        "cannot be renewed" in call("site", "summarize", site, "--data", patients, "--exclude", "patient")[1]
+        "cannot be updated" in call("site", "summarize", site, "--data", patients, "--exclude", "patient")[1]
     )
     call("site", "approve", "--table", "--yes", site)
-    code, _, err = call("copy", command[0], site, *command[1:], patients)
+    code, _, err = call("site", command[0], site, *command[1:], patients)
     assert code == 1
-    assert "its rows name no persons" in err
+    assert "its rows have no person column" in err
     assert err.count("\n") == 1
 
 
-def test_many_persons_are_recognised_by_their_ids_wherever_they_are_in_the_file(tmp_path):
-    """More ids than a category has levels; once they were numbered by their place in the file."""
+def test_many_people_are_recognised_by_their_ids_wherever_they_are_in_the_file(tmp_path):
+    """More ids than a column has categories: they are not numbered by their place in the file."""
     rng, site, path = np.random.default_rng(1), tmp_path / "north", tmp_path / "patients.csv"
     lines = [f"P{p:05d},{rng.normal(70 if p % 3 else 35, 5):.1f}" for p in range(1200)]
     path.write_text("\n".join(["patient,age", *lines]) + "\n")
@@ -380,8 +391,8 @@ def test_many_persons_are_recognised_by_their_ids_wherever_they_are_in_the_file(
     code, said, _ = call("site", "summarize", site, "--data", path)
     assert code == 0
     table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
-    assert table["left since they were shown"] == ["1"]
-    assert table["changed since they were shown"] == ["0"]
+    assert table["left since they were disclosed"] == ["1"]
+    assert table["changed since they were disclosed"] == ["0"]
     assert "erased: 1 person" in call("site", "erase", "--yes", site, "P00700")[1]
 
 
