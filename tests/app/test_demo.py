@@ -1,4 +1,4 @@
-"""The demo: the penguins as shipped, what is printed about them, and that the attack finds rows."""
+"""The demo: the penguins as shipped, its output, and the control that the attack reconstructs raw rows."""
 
 import io
 import sys
@@ -39,13 +39,13 @@ def test_penguins_are_complete_and_typed():
     }
 
 
-def test_trusted_sites_come_close_to_pooling_and_their_rows_can_be_rebuilt(result):
+def test_raw_sites_come_close_to_pooling_and_their_rows_can_be_reconstructed(result):
     """The control: an attack that never finds anything proves nothing."""
     assert result.raw.inertia / result.pooled.inertia < 1.01
     assert result.raw.reconstructed > 0
 
 
-def test_copies_give_no_row_and_come_close_to_pooling(result):
+def test_summary_tables_give_no_row_and_come_close_to_pooling(result):
     assert result.from_summaries.reconstructed == 0
     assert 1 - 1e-9 <= result.from_summaries.inertia / result.pooled.inertia < 1.01
     assert result.worst / result.pooled.inertia < 1.01
@@ -53,18 +53,18 @@ def test_copies_give_no_row_and_come_close_to_pooling(result):
 
 def test_sizes_add_up(result):
     assert result.sizes().sum() == len(result.penguins.X)
-    assert sum(copy.people.sum() for copy in result.summaries.values()) == len(result.penguins.X)
+    assert sum(table.people.sum() for table in result.summaries.values()) == len(result.penguins.X)
 
 
-def test_what_is_printed_is_what_was_computed(result):
+def test_the_output_has_the_computed_numbers(result):
     text = text_of(lambda console: show(result, console))
     assert f"{result.pooled.inertia:.3f}" in text
     assert f"{result.from_summaries.inertia / result.pooled.inertia:.4f}" in text
     assert "No row left its island." in text
-    for name, left in result.from_summaries.sent.items():
+    for name, sent in result.from_summaries.sent.items():
         assert name in text
-        assert f"{left.bytes:,}" in text
-        assert f"{left.numbers:,}" in text
+        assert f"{sent.bytes:,}" in text
+        assert f"{sent.numbers:,}" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -76,7 +76,7 @@ def test_it_writes_a_figure(result, tmp_path, monkeypatch):
     assert str(path) in text
 
 
-def test_without_matplotlib_it_prints_and_says_how_to_get_it(result, tmp_path, monkeypatch):
+def test_without_matplotlib_it_prints_how_to_install_it(result, tmp_path, monkeypatch):
     monkeypatch.setattr("unpooled.app.demo.compare", lambda: result)
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)

@@ -1,4 +1,4 @@
-"""The papers' sets: what they are made of; and images from files that anyone may have."""
+"""The papers' data sets, and images from local files."""
 
 import numpy as np
 import pytest
@@ -20,12 +20,12 @@ def test_holzers_set_is_the_one_in_the_paper():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_garsts_grid(seed):
-    got = synthetic.garst(0.1, noise=1.5, per_cluster=200, seed=seed)
-    assert got.X.shape == (3200, 2)
-    assert np.bincount(got.y).tolist() == [200] * 16
-    means = np.array([got.X[got.y == j].mean(axis=0) for j in range(16)])
+    grid = synthetic.garst(0.1, noise=1.5, per_cluster=200, seed=seed)
+    assert grid.X.shape == (3200, 2)
+    assert np.bincount(grid.y).tolist() == [200] * 16
+    means = np.array([grid.X[grid.y == j].mean(axis=0) for j in range(16)])
     assert np.abs(means - synthetic.GRID).max() < 5 * 1.5 / np.sqrt(200)
-    assert abs((got.X - synthetic.GRID[got.y]).std() - 1.5) < 0.05
+    assert abs((grid.X - synthetic.GRID[grid.y]).std() - 1.5) < 0.05
     spread = synthetic.garst(10.0, noise=1.5, per_cluster=200, seed=seed)
 
     def commonest_four(d):
@@ -33,19 +33,23 @@ def test_garsts_grid(seed):
         counts = [np.sort(np.bincount(d.y[d.site == s], minlength=16)) for s in np.unique(d.site)]
         return np.mean([c[-4:].sum() / c.sum() for c in counts])
 
-    assert commonest_four(got) > 0.5 > 0.4 > commonest_four(spread)  # small beta: a site has its surroundings
+    assert (
+        commonest_four(grid) > 0.5 > 0.4 > commonest_four(spread)
+    )  # small beta: a site has its surroundings
     variable = synthetic.garst_variable(seed=seed)
     held = [len(np.unique(variable.y[variable.site == s])) for s in range(5)]
     assert held == list(synthetic.CLUSTERS_AT_SITES)
 
 
 def test_triebes_sites_have_one_cluster_each():
-    got = synthetic.triebe(seed=1)
-    assert got.X.shape == (500, 1)
-    assert {len(set(got.y[got.site == s].tolist())) for s in range(50)} == {1}
-    assert np.bincount(got.y).tolist() == [100] * 5
-    assert abs((got.X[:, 0] - 1 - got.y).std() - 0.2) < 0.02
-    with pytest.raises(InputError, match="51 sites cannot be shared equally by 5 clusters"):
+    data = synthetic.triebe(seed=1)
+    assert data.X.shape == (500, 1)
+    assert {len(set(data.y[data.site == s].tolist())) for s in range(50)} == {1}
+    assert np.bincount(data.y).tolist() == [100] * 5
+    assert abs((data.X[:, 0] - 1 - data.y).std() - 0.2) < 0.02
+    with pytest.raises(
+        InputError, match=r"5 clusters cannot share 51 sites equally\. Use a multiple of 5 sites\."
+    ):
         synthetic.triebe(sites=51, seed=0)
 
 
@@ -65,7 +69,7 @@ def test_stallmanns_cases():
         [0, 500, 500, 0],
         [0, 0, 100, 100],
     ]
-    with pytest.raises(InputError, match="rows of 3 clients, got 2 numbers"):
+    with pytest.raises(InputError, match=r"points must be 3 numbers, one for each client\. It has 2\."):
         synthetic.stallmann_3((1, 2), seed=0)
 
 
@@ -78,9 +82,9 @@ def test_g2_as_it_is_defined():
     assert len(list(synthetic.g2_all())) == 100
 
 
-def test_g2_is_cut_off_and_not_rounded():
+def test_g2_is_truncated_and_not_rounded():
     """As in the published files: means are half a unit below 500 and 600."""
-    X = synthetic.g2(1024, 10, seed=1)  # a million numbers a cluster: their mean is known to .01
+    X = synthetic.g2(1024, 10, seed=1)  # a million numbers a cluster: their mean is known to 0.01
     np.testing.assert_allclose([X[:1024].mean(), X[1024:].mean()], [499.5, 599.5], atol=0.05)
 
 
@@ -92,30 +96,30 @@ def some(n=6):
 def test_images_from_files(tmp_path):
     X, y = some()
     np.savez(tmp_path / "femnist.npz", X=X, y=y, client=y % 2)
-    got = images.load_femnist(tmp_path / "femnist.npz")
-    np.testing.assert_array_equal(got.pixels, X)
-    assert got.owner.tolist() == [0, 1] * 3
-    assert got.rows().dtype == np.float32
-    np.testing.assert_allclose(got.rows(np.float64), X / 255)
+    data = images.load_femnist(tmp_path / "femnist.npz")
+    np.testing.assert_array_equal(data.pixels, X)
+    assert data.owner.tolist() == [0, 1] * 3
+    assert data.rows().dtype == np.float32
+    np.testing.assert_allclose(data.rows(np.float64), X / 255)
     np.savez(tmp_path / "keras.npz", x_train=X.reshape(-1, 28, 28), y_train=y)
     keras = images.load_mnist(tmp_path / "keras.npz")
     np.testing.assert_array_equal(keras.pixels, X)
     assert keras.owner is None
 
 
-def test_files_that_are_no_images(tmp_path):
+def test_files_without_images(tmp_path):
     X, y = some()
     with pytest.raises(InputError, match="there is no such file"):
         images.load_mnist(tmp_path / "none.npz")
     np.savez(tmp_path / "short.npz", X=X)
-    with pytest.raises(InputError, match="no array y; it has X"):
+    with pytest.raises(InputError, match=r"has no array y, but X\. Name the pixels X and the labels y\."):
         images.read_images(tmp_path / "short.npz")
     np.savez(tmp_path / "unlike.npz", X=X, y=y[:3])
-    with pytest.raises(InputError, match=r"pixels \(6, 784\) do not fit 3 labels"):
+    with pytest.raises(InputError, match=r"pixels of shape \(6, 784\) do not fit 3 labels"):
         images.read_images(tmp_path / "unlike.npz")
     np.savez(tmp_path / "scaled.npz", X=X * 2.0, y=y)
-    with pytest.raises(InputError, match="pixels must be from 0 to 255"):
+    with pytest.raises(InputError, match=r"pixels are from 0\.0 to 5\d\d\.0\. Scale them to 0 to 255\."):
         images.read_images(tmp_path / "scaled.npz")
     (tmp_path / "text.npz").write_text("no arrays")
-    with pytest.raises(InputError, match=r"not an \.npz file of arrays"):
+    with pytest.raises(InputError, match=r"is not an \.npz file of arrays\. Save"):
         images.read_images(tmp_path / "text.npz")

@@ -1,4 +1,4 @@
-"""Ways to share rows out: every row goes to one site, sizes and skews are what was asked, seeds decide."""
+"""Splits of rows into sites: every row goes to one site, sizes and skews are as requested, seeds decide."""
 
 import numpy as np
 import pytest
@@ -106,13 +106,13 @@ def test_k_means_sites_are_clusters_and_half_of_them_are_not(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_by_distance_at_both_ends(seed):
+def test_by_distance_for_very_small_and_very_large_beta(seed):
     X, _ = data(n=2000)
     places = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 5.0]])
     nearest = ((X[:, None] - places) ** 2).sum(axis=2).argmin(axis=1)
     np.testing.assert_array_equal(partition.by_distance(X, places, 1e-12, seed=seed), nearest)
     shares = np.bincount(partition.by_distance(X, places, 1e6, seed=seed)) / len(X)
-    np.testing.assert_allclose(shares, 1 / 3, atol=0.05)  # every site is hit, and one of them is drawn
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.05)  # a row reaches every site, and one of them is drawn
     on_a_site = partition.by_distance(places, places, 1e-12, seed=seed)
     assert on_a_site.tolist() == [0, 1, 2]
 
@@ -129,22 +129,28 @@ def test_by_distance_follows_equation_2():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: partition.iid(3, 4, seed=0), "3 rows cannot be shared out to 4 sites"),
-        (lambda: partition.sizes(5, [2, 2], seed=0), "add up to 5 rows, they add up to 4"),
-        (lambda: partition.power_law(10, 4, 1.0, min_rows=3, seed=0), "4 sites of at least 3 rows, from 10"),
-        (lambda: partition.dirichlet([0, 1], 2, 0.0, seed=0), "alpha must be above 0, got 0.0"),
+        (lambda: partition.iid(3, 4, seed=0), r"3 rows cannot be divided over 4 sites\. Use 1 to 3 sites\."),
+        (lambda: partition.sizes(5, [2, 2], seed=0), r"must be 5, the number of rows\. It is 4\."),
+        (
+            lambda: partition.power_law(10, 4, 1.0, min_rows=3, seed=0),
+            "10 rows are not enough for 4 sites of at least 3 rows",
+        ),
+        (lambda: partition.dirichlet([0, 1], 2, 0.0, seed=0), r"alpha must be above 0\. It is 0\.0\."),
         (
             lambda: partition.dirichlet([0] * 4, 2, 1.0, min_rows=3, seed=0),
-            "no split of 4 rows with 3 rows at each",
+            "1000 draws gave no split of 4 rows with 3 rows at each of 2 sites",
         ),
-        (lambda: partition.pathological([0, 1], 2, 3, seed=0), "3 labels a site, there are 2"),
+        (lambda: partition.pathological([0, 1], 2, 3, seed=0), r"must be from 1 to 2, .* It is 3\."),
         (lambda: partition.pathological([0, 1, 2], 2, 1, seed=0), "2 sites of 1 labels cannot hold 3"),
         (lambda: partition.by_distance(np.zeros((2, 2)), np.zeros((2, 3)), 1, seed=0), "same columns"),
         (
             lambda: partition.by_distance(np.zeros((2, 2)), np.zeros((2, 2)), 0, seed=0),
             "beta must be above 0",
         ),
-        (lambda: partition.split_rows(np.zeros((2, 1)), np.zeros(3, dtype=int)), "2 rows, 3 site labels"),
+        (
+            lambda: partition.split_rows(np.zeros((2, 1)), np.zeros(3, dtype=int)),
+            "There are 2 rows and 3 site labels",
+        ),
         (lambda: partition.natural_id([]), "ids must be one list"),
     ],
 )
@@ -155,11 +161,11 @@ def test_bad_input(call, message):
 
 def test_half_iid_with_given_halves():
     X = np.random.default_rng(0).standard_normal((60, 2))
-    alike, clustered = np.arange(0, 60, 2), np.arange(1, 60, 2)
-    site = partition.half_iid(X, 5, seed=1, halves=(alike, clustered))
-    assert np.bincount(site[alike]).tolist() == [6] * 5  # dealt out equally
-    other = partition.half_iid(X, 5, seed=2, halves=(alike, clustered))
-    assert np.bincount(other[alike]).tolist() == [6] * 5
+    at_random, clustered = np.arange(0, 60, 2), np.arange(1, 60, 2)
+    site = partition.half_iid(X, 5, seed=1, halves=(at_random, clustered))
+    assert np.bincount(site[at_random]).tolist() == [6] * 5  # divided equally
+    other = partition.half_iid(X, 5, seed=2, halves=(at_random, clustered))
+    assert np.bincount(other[at_random]).tolist() == [6] * 5
     assert (site != other).any()
-    with pytest.raises(InputError, match="halves must have each of the 60 rows once"):
-        partition.half_iid(X, 5, seed=1, halves=(alike, alike))
+    with pytest.raises(InputError, match="each of the 60 rows must be in one of the halves, once"):
+        partition.half_iid(X, 5, seed=1, halves=(at_random, at_random))

@@ -9,7 +9,7 @@ al.'s, ``by_distance`` is Garst & Reinders'.
 >>> labels = iid(10, 3, seed=0)
 >>> np.bincount(labels).tolist()
 [4, 3, 3]
->>> parts = divided(np.arange(10.0)[:, None], labels)
+>>> parts = split_rows(np.arange(10.0)[:, None], labels)
 >>> sorted(parts), len(parts["site-0"])
 (['site-0', 'site-1', 'site-2'], 4)
 """
@@ -28,9 +28,9 @@ Seed = int | Sequence[int] | np.random.Generator
 
 
 def split_rows(X: npt.NDArray[Any], labels: IntArray) -> dict[str, npt.NDArray[Any]]:
-    """The rows of every site by name, in row order; sites that got none are left out."""
+    """Return the rows of every site by name, in row order; sites without rows are left out."""
     if len(X) != len(labels):
-        raise InputError(f"{len(X)} rows, {len(labels)} site labels")
+        raise InputError(f"There are {len(X)} rows and {len(labels)} site labels. Give one label per row.")
     order = np.argsort(labels, kind="stable")
     X, ends = X[order], np.cumsum(np.bincount(labels))
     width = len(str(len(ends) - 1))
@@ -41,15 +41,17 @@ def split_rows(X: npt.NDArray[Any], labels: IntArray) -> dict[str, npt.NDArray[A
 def iid(n: int, sites: int, *, seed: Seed) -> IntArray:
     """Rows shuffled and cut into equal chunks."""
     _check(n, sites)
-    return _dealt(n, _equal(n, sites), np.random.default_rng(seed))
+    return _shuffled(n, _equal(n, sites), np.random.default_rng(seed))
 
 
 def sizes(n: int, sizes: Sequence[int], *, seed: Seed) -> IntArray:
     """Rows shuffled and cut into chunks of these sizes, which must add up to n."""
     given = np.asarray(sizes, dtype=np.int64)
     if given.sum() != n or (given < 0).any():
-        raise InputError(f"sizes must not be negative and add up to {n} rows, they add up to {given.sum()}")
-    return _dealt(n, given, np.random.default_rng(seed))
+        raise InputError(
+            f"sizes must not be negative, and their sum must be {n}, the number of rows. It is {given.sum()}."
+        )
+    return _shuffled(n, given, np.random.default_rng(seed))
 
 
 def power_law(n: int, sites: int, exponent: float, *, min_rows: int = 1, seed: Seed) -> IntArray:
@@ -62,23 +64,26 @@ def power_law(n: int, sites: int, exponent: float, *, min_rows: int = 1, seed: S
     """
     _check(n, sites)
     if min_rows < 0 or min_rows * sites > n:
-        raise InputError(f"power_law: {sites} sites of at least {min_rows} rows, from {n} rows")
+        raise InputError(
+            f"power_law: {n} rows are not enough for {sites} sites of at least {min_rows} rows. Use fewer "
+            "sites or a smaller min_rows."
+        )
     share = np.arange(1, sites + 1, dtype=np.float64) ** -exponent
     exact = min_rows + share / share.sum() * (n - min_rows * sites)
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: n - counts.sum()]] += 1  # the largest remainders
-    return _dealt(n, counts, np.random.default_rng(seed))
+    return _shuffled(n, counts, np.random.default_rng(seed))
 
 
 def natural_id(ids: npt.ArrayLike) -> IntArray:
-    """A site for every distinct id (a writer, a hospital), in sorted order.
+    """One site for every distinct id (a writer, a hospital), in sorted order.
 
     >>> natural_id(["b", "a", "b"]).tolist()
     [1, 0, 1]
     """
     found = np.asarray(ids)
     if found.ndim != 1 or not len(found):
-        raise InputError(f"natural_id: ids must be one list, got shape {found.shape}")
+        raise InputError(f"natural_id: ids must be one list that is not empty. Its shape is {found.shape}.")
     return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 
@@ -92,7 +97,7 @@ def dirichlet(
     labels = natural_id(y)
     _check(len(labels), sites)
     if not alpha > 0:
-        raise InputError(f"dirichlet: alpha must be above 0, got {alpha}")
+        raise InputError(f"dirichlet: alpha must be above 0. It is {alpha}.")
     rng = np.random.default_rng(seed)
     for _ in range(tries):
         out = np.empty(len(labels), dtype=np.int64)
@@ -104,7 +109,8 @@ def dirichlet(
         if np.bincount(out, minlength=sites).min() >= min_rows:
             return out
     raise InputError(
-        f"dirichlet: no split of {len(labels)} rows with {min_rows} rows at each of {sites} sites"
+        f"dirichlet: {tries} draws gave no split of {len(labels)} rows with {min_rows} rows at each of "
+        f"{sites} sites. Use fewer sites, a larger alpha or a smaller min_rows."
     )
 
 
@@ -126,16 +132,20 @@ def pathological(y: npt.ArrayLike, sites: int, labels_per_site: int, *, seed: Se
     labels = natural_id(y)
     known = int(labels.max()) + 1
     if not 1 <= labels_per_site <= known:
-        raise InputError(f"pathological: {labels_per_site} labels a site, there are {known}")
+        raise InputError(
+            f"pathological: labels_per_site must be from 1 to {known}, the number of labels. It is "
+            f"{labels_per_site}."
+        )
     _check(len(labels), sites)
     if sites * labels_per_site < known:
         raise InputError(
-            f"pathological: {sites} sites of {labels_per_site} labels cannot hold {known} labels"
+            f"pathological: {sites} sites of {labels_per_site} labels cannot hold {known} labels. Use more "
+            "sites or more labels per site."
         )
     rng = np.random.default_rng(seed)
     # labels are dealt in rounds, so that the numbers of sites per label differ by at most one
-    turns = (np.arange(sites)[:, None] * labels_per_site + np.arange(labels_per_site)) % known
-    held = rng.permutation(known)[turns]
+    offsets = (np.arange(sites)[:, None] * labels_per_site + np.arange(labels_per_site)) % known
+    held = rng.permutation(known)[offsets]
     out = np.empty(len(labels), dtype=np.int64)
     for label in range(known):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -145,7 +155,7 @@ def pathological(y: npt.ArrayLike, sites: int, labels_per_site: int, *, seed: Se
 
 
 def by_kmeans(X: npt.NDArray[Any], sites: int, *, seed: Seed, threads: int = 1) -> IntArray:
-    """Each cluster of a k-means (5 steps, best of 5) is a site: Holzer et al.'s non-IID split."""
+    """Clusters of a k-means (5 steps, best of 5), each of them a site: Holzer et al.'s non-IID split."""
     _check(len(X), sites)
     draw = np.random.default_rng(seed).integers(0, 2**63, size=1, dtype=np.uint64)
     offsets = np.array([0, len(X)])
@@ -173,7 +183,7 @@ def half_iid(
         halves = order[: len(X) // 2], order[len(X) // 2 :]
     first, second = (np.sort(half) for half in halves)
     if not np.array_equal(np.sort(np.concatenate([first, second])), np.arange(len(X))):
-        raise InputError(f"half_iid: halves must have each of the {len(X)} rows once")
+        raise InputError(f"half_iid: each of the {len(X)} rows must be in one of the halves, once.")
     out = np.empty(len(X), dtype=np.int64)
     out[first] = iid(len(first), sites, seed=rng)
     out[second] = by_kmeans(X[second], sites, seed=rng, threads=threads)
@@ -181,16 +191,19 @@ def half_iid(
 
 
 def by_distance(X: FloatArray, places: FloatArray, beta: float, *, seed: Seed) -> IntArray:
-    """A row comes to the sites at ``places`` (sites, d), each with probability 1 - exp(-beta / distance).
+    """Rows divided by their distance to the sites at ``places`` (sites, d).
 
-    If it comes to several sites, one is drawn; if it comes to none, the nearest site gets it. With a smaller
+    A row reaches each site with probability 1 - exp(-beta / distance). If a row reaches several sites, one is drawn; if it reaches none, the nearest site gets it. With a smaller
     beta a site has more rows from its own surroundings. Garst & Reinders, eq. 2; the case of no site and the
     Euclidean distance are as in their code.
     """
     if X.ndim != 2 or places.ndim != 2 or X.shape[1] != places.shape[1]:
-        raise InputError(f"by_distance: rows {X.shape} and places {places.shape} must have the same columns")
+        raise InputError(
+            f"by_distance: rows and places must have the same columns. Their shapes are {X.shape} and "
+            f"{places.shape}."
+        )
     if not beta > 0:
-        raise InputError(f"by_distance: beta must be above 0, got {beta}")
+        raise InputError(f"by_distance: beta must be above 0. It is {beta}.")
     rng = np.random.default_rng(seed)
     distance = np.sqrt(((X[:, None] - places[None]) ** 2).sum(axis=2))
     with np.errstate(divide="ignore"):
@@ -202,17 +215,17 @@ def by_distance(X: FloatArray, places: FloatArray, beta: float, *, seed: Seed) -
 
 def _check(n: int, sites: int) -> None:
     if sites < 1 or sites > n:
-        raise InputError(f"{n} rows cannot be shared out to {sites} sites")
+        raise InputError(f"{n} rows cannot be divided over {sites} sites. Use 1 to {n} sites.")
 
 
 def _equal(n: int, parts: int) -> IntArray:
-    """Sizes of n things in equal parts, the first ones larger by one."""
+    """The sizes of equal parts of n; the first ones may be larger by one."""
     counts = np.full(parts, n // parts, dtype=np.int64)
     counts[: n % parts] += 1
     return counts
 
 
-def _dealt(n: int, counts: IntArray, rng: np.random.Generator) -> IntArray:
+def _shuffled(n: int, counts: IntArray, rng: np.random.Generator) -> IntArray:
     out = np.empty(n, dtype=np.int64)
     out[rng.permutation(n)] = np.repeat(np.arange(len(counts)), counts)
     return out

@@ -1,8 +1,8 @@
 """``unpooled example penguins --run``: the penguins of three islands, clustered without pooling them.
 
-Every island is a site that answers from its copy, as a real site would. The same job is done twice more for
-comparison: by sites that trust each other and answer from their rows, and by scikit-learn on pooled rows. The
-islands' own logs say what left, and are attacked for rows.
+Every island is a site that answers from its summary table, as a real site would by default. The same job is
+done twice more for comparison: by sites that answer from their raw rows, and by scikit-learn on pooled rows.
+The numbers of messages come from the islands' own logs, which a reconstruction attack then reads.
 """
 
 from pathlib import Path
@@ -26,7 +26,8 @@ def main(out: Path, console: Console) -> None:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
         console.print(
-            "\nNo figure: matplotlib is not installed; pip install 'unpooled\\[figures]' brings it.",
+            "\nThere is no figure, because matplotlib is not installed. "
+            "Install it with pip install 'unpooled\\[figures]'.",
             soft_wrap=True,
         )
         return

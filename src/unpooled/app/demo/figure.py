@@ -24,7 +24,7 @@ def draw(result: PenguinStudy, path: Path) -> None:
     _draw_bars(bars, result)
     ratio = result.from_summaries.inertia / result.pooled.inertia
     figure.suptitle(
-        f"{len(result.penguins.X)} penguins clustered without pooling: inertia {ratio:.4f} times pooling's"
+        f"{len(result.penguins.X)} penguins clustered without pooling: {ratio:.4f} of the inertia of pooling"
     )
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=150)
@@ -41,12 +41,12 @@ def _draw_points(axes: Any, result: PenguinStudy) -> None:
         axes.scatter([], [], c="0.35", marker=marker, label=island)
     moved = penguins.X[found.labels != result.pooled.labels]
     ring = {"s": 75, "fc": "none", "ec": "0.2", "lw": 0.8}
-    axes.scatter(moved[:, x], moved[:, y], **ring, label=f"elsewhere if pooled ({len(moved)})")
+    axes.scatter(moved[:, x], moved[:, y], **ring, label=f"other cluster if pooled ({len(moved)})")
     star = {"s": 260, "marker": "*", "ec": "black", "lw": 1.2}
     axes.scatter(found.centers[:, x], found.centers[:, y], c=COLOURS, **star, zorder=3)
-    axes.scatter([], [], c="white", **star, label="centre of a cluster")
+    axes.scatter([], [], c="white", **star, label="cluster centre")
     axes.set(xlabel=_title(penguins.columns[x]), ylabel=_title(penguins.columns[y]))
-    axes.set_title("clusters found (colour) of the islands' penguins (shape)", fontsize=10)
+    axes.set_title("clusters (colour) of the penguins of each island (shape)", fontsize=10)
     axes.legend(loc="upper left", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -60,7 +60,7 @@ def _draw_bars(axes: Any, result: PenguinStudy) -> None:
     named = [f"{name}\n{row.sum()} penguins" for name, row in zip(islands, sizes, strict=True)]
     axes.set_xticks(range(len(islands)), named)
     axes.set(ylabel="penguins")
-    axes.set_title("what every island holds of them", fontsize=10)
+    axes.set_title("penguins of each island by cluster", fontsize=10)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -1,4 +1,4 @@
-"""The same penguins clustered in three ways, and the logs of the islands attacked."""
+"""The same penguins clustered in three ways, and a reconstruction attack on the logs of the islands."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -31,17 +31,17 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sent:
-    """The messages that left an island, by its own log, and the rows that an attack on the log finds."""
+    """The messages that an island sent, by its own log, and the rows that an attack reconstructs from it."""
 
     messages: int
     numbers: int
     bytes: int
-    reconstructed: int  # rows that follow from what left
+    reconstructed: int  # rows
 
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Labels and centres, numbered from the lightest cluster to the heaviest, and what left the islands."""
+    """Labels and centres, numbered from the lightest cluster to the heaviest, and what the islands sent."""
 
     labels: Labels  # (n,)
     centers: FloatArray  # (k, d) in millimetres and grams
@@ -50,7 +50,7 @@ class Clustering:
 
     @property
     def reconstructed(self) -> int:
-        """Rows that could be rebuilt from all that left."""
+        """The number of rows that an attack reconstructs from the messages of all islands."""
         return sum(one.reconstructed for one in self.sent.values())
 
 
@@ -60,19 +60,19 @@ class PenguinStudy:
 
     penguins: Penguins
     pooled: Clustering
-    from_summaries: Clustering  # sites answer from their copies, as real sites do
-    raw: Clustering  # sites answer from their rows, but for groups below 5
+    from_summaries: Clustering  # sites answer from their summary tables, as real sites do by default
+    raw: Clustering  # sites answer from their rows, and suppress clusters of fewer than 5
     summaries: dict[SiteId, SummaryTable]
-    worst: float  # inertia of the worst of SEEDS seeds, from copies
+    worst: float  # inertia of the worst of SEEDS seeds, from summary tables
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """(islands, k): the number of penguins of each island in each cluster found from copies."""
+        """Return (islands, k) the number of penguins of each island in each cluster, from summary tables."""
         found = [self.from_summaries.labels[self.penguins.island == name] for name in self.summaries]
         return np.array([np.bincount(labels, minlength=K) for labels in found])
 
 
 def compare() -> PenguinStudy:
-    """Cluster the penguins: pooled, from copies, and by sites that trust each other; seed 0 is shown."""
+    """Cluster the penguins: pooled, from summary tables, and from raw rows; the result is that of seed 0."""
     penguins = load_penguins()
     rows = penguins.by_island()
     others = [
@@ -98,9 +98,9 @@ def _federated(penguins: Penguins, policy: Policy) -> Clustering:
         model.fit_federation(Simulation(sites))
         for site in sites:
             site.close()
-        left = {name: _sent(home, penguins.X[penguins.island == name]) for name, home in homes.items()}
+        sent = {name: _sent(home, penguins.X[penguins.island == name]) for name, home in homes.items()}
     # Every island would label its own penguins with the final centres; here all are labelled at once.
-    return _ordered(penguins, model.predict(penguins.X), model.cluster_centers_, left)
+    return _ordered(penguins, model.predict(penguins.X), model.cluster_centers_, sent)
 
 
 def _sent(home: Path, rows: FloatArray) -> Sent:

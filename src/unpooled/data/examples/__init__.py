@@ -1,7 +1,7 @@
-"""Data that comes with the package: the penguins of the Palmer Archipelago, one island a site.
+"""Example data of the package: the penguins of the Palmer Archipelago, with one site per island.
 
 Collected by Kristen Gorman and the Palmer Station, Antarctica LTER (Gorman, Williams, Fraser: PLoS ONE 9(3),
-e90081, 2014); CC0. PENGUINS.md beside the table says what to cite.
+e90081, 2014); CC0. PENGUINS.md beside the table lists what to cite.
 """
 
 import csv
@@ -22,17 +22,17 @@ class Penguins:
 
     X: FloatArray  # (n, 4)
     columns: tuple[str, ...]  # names of the 4 measurements, each ending in its unit
-    island: npt.NDArray[np.str_]  # (n,) which site holds the row
+    island: npt.NDArray[np.str_]  # (n,) the site that holds the row
     species: npt.NDArray[np.str_]  # (n,) to judge a clustering, never to make one
     dropped: int  # rows of the table left out because a measurement is missing
 
     def by_island(self) -> dict[str, FloatArray]:
-        """The rows of every island, by name."""
+        """Return the rows of every island by name."""
         return {str(name): self.X[self.island == name] for name in np.unique(self.island)}
 
 
 def load_penguins() -> Penguins:
-    """The shipped table, without the rows that lack a measurement.
+    """Return the shipped table without the rows that lack a measurement.
 
     >>> penguins = load_penguins()
     >>> penguins.X.shape, penguins.dropped, sorted(set(penguins.species.tolist()))

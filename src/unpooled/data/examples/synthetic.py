@@ -1,6 +1,4 @@
-"""The synthetic sets of the papers, generated. Their randomness comes from ``seed`` alone, except for
-Holzer's, which is one fixed set.
-"""
+"""The synthetic data sets of the papers, each from a ``seed`` alone. Holzer's is one fixed set."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -25,7 +23,7 @@ class PartitionedData:
     site: IntArray  # (n,)
 
     def sites(self) -> dict[str, npt.NDArray[Any]]:
-        """The rows of every site by name; sites without rows are left out."""
+        """Return the rows of every site by name; sites without rows are left out."""
         return partition.split_rows(self.X, self.site)
 
 
@@ -36,9 +34,9 @@ GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.
 def garst(
     beta: float, *, noise: float = 1.0, per_cluster: int = 50, sites: int = 5, seed: Seed
 ) -> PartitionedData:
-    """A 4 x 4 grid of clusters of standard deviation ``noise``, divided over sites by distance.
+    """Draw a 4 x 4 grid of clusters of standard deviation ``noise``, divided over sites by distance.
 
-    The sites lie anywhere in the square from -10 to 10, as in the authors' code (the text says 12.5).
+    The sites lie anywhere in the square from -10 to 10, as in the authors' code (the paper states 12.5).
 
     >>> garst(1.0, seed=0).X.shape
     (800, 2)
@@ -51,17 +49,16 @@ def garst(
 
 
 CLUSTERS_AT_SITES = (16, 1, 3, 10, 7)
-"""How many of the 16 clusters each site of ``garst_variable`` has rows of."""
+"""The number of clusters, of 16, of which each site of ``garst_variable`` has rows."""
 
 
 def garst_variable(*, per_cluster: int = 50, seed: Seed) -> PartitionedData:
-    """The same grid; a site has rows of the first 16, 1, 3, 10 or 7 clusters only.
+    """Draw the same grid; a site has rows of the first 16, 1, 3, 10 or 7 clusters only.
 
-    The sites that have a cluster get equally many of its rows. The remainder is left out, so that 788 of 800
-    rows remain, and the sites have 473, 10, 34, 173 and 98 of them.
+    The sites that have a cluster share its rows equally. The remainder is left out, so that 788 of 800 rows
+    remain, and the sites have 473, 10, 34, 173 and 98 of them.
 
-    >>> got = garst_variable(seed=0)
-    >>> np.bincount(got.site).tolist()
+    >>> np.bincount(garst_variable(seed=0).site).tolist()
     [473, 10, 34, 173, 98]
     """
     rng = np.random.default_rng(seed)
@@ -72,7 +69,7 @@ def garst_variable(*, per_cluster: int = 50, seed: Seed) -> PartitionedData:
 
 
 def holzer() -> tuple[FloatArray, IntArray]:
-    """(10100, 2) five blobs and 100 outliers, and their labels, 5 for an outlier: always the same set.
+    """Return (10100, 2) five blobs and 100 outliers, and their labels, 5 for an outlier: one fixed set.
 
     >>> X, y = holzer()
     >>> X.shape, np.bincount(y).tolist()
@@ -87,13 +84,15 @@ def holzer() -> tuple[FloatArray, IntArray]:
 
 
 def triebe(*, k: int = 5, sites: int = 50, rows: int = 10, sd: float = 0.2, seed: Seed) -> PartitionedData:
-    """One column; each site draws all its rows from one of k clusters, at 1, 2, ..., k.
+    """Draw one column: each site draws all its rows from one of k clusters, at 1, 2, ..., k.
 
     >>> triebe(seed=0).X.shape
     (500, 1)
     """
     if sites % k:
-        raise InputError(f"triebe: {sites} sites cannot be shared equally by {k} clusters")
+        raise InputError(
+            f"triebe: {k} clusters cannot share {sites} sites equally. Use a multiple of {k} sites."
+        )
     rng = np.random.default_rng(seed)
     site = np.repeat(np.arange(sites), rows)
     y = site % k
@@ -101,25 +100,25 @@ def triebe(*, k: int = 5, sites: int = 50, rows: int = 10, sd: float = 0.2, seed
 
 
 def stallmann_1(*, seed: Seed) -> PartitionedData:
-    """Client 3 lacks the third cluster; clients 1 and 2 have the same rows."""
+    """Draw case 1: client 3 lacks the third cluster; clients 1 and 2 have the same rows."""
     true = TRUE["case 1"]
     rng = np.random.default_rng(seed)
     some = _drawn(rng, true, [[333, 333, 333], [500, 500, 0]], 0.5)
-    twin = some.site == 0
-    X = np.concatenate([some.X[twin], some.X[twin], some.X[~twin]])
-    y = np.concatenate([some.y[twin], some.y[twin], some.y[~twin]])
+    first = some.site == 0
+    X = np.concatenate([some.X[first], some.X[first], some.X[~first]])
+    y = np.concatenate([some.y[first], some.y[first], some.y[~first]])
     return PartitionedData(X, y, np.repeat([0, 1, 2], [999, 999, 1000]))
 
 
 def stallmann_2(*, seed: Seed) -> PartitionedData:
-    """A cluster that shows only when the two clients' rows are put together."""
+    """Draw case 2: one cluster is visible only in the rows of both clients together."""
     return _drawn(np.random.default_rng(seed), TRUE["case 2"], [[900, 50, 50], [50, 900, 50]], 1.1)
 
 
 def stallmann_3(points: Sequence[int], *, seed: Seed) -> PartitionedData:
-    """Each of three clients has two of the four clusters; ``points`` says how many rows it has."""
+    """Draw case 3: each of three clients has two of the four clusters, and ``points`` rows."""
     if len(points) != 3:
-        raise InputError(f"stallmann_3: rows of 3 clients, got {len(points)} numbers")
+        raise InputError(f"stallmann_3: points must be 3 numbers, one for each client. It has {len(points)}.")
     a, b, c = (n // 2 for n in points)
     sizes = [[a, a, 0, 0], [0, b, b, 0], [0, 0, c, c]]
     return _drawn(np.random.default_rng(seed), TRUE["case 3"], sizes, 1.0)
@@ -137,10 +136,10 @@ G2_DEVIATIONS = tuple(range(10, 101, 10))
 
 
 def g2(columns: int, sd: int, *, seed: Seed) -> FloatArray:
-    """(2048, columns) drawn as Fraenti's G2 sets are: two clusters at 500 and 600, cut off to whole numbers.
+    """Draw (2048, columns) like Fränti's G2 sets: two clusters at 500 and 600, truncated to whole numbers.
 
-    The first 1024 rows are the first cluster's. What is after the point is cut off, as in the published
-    files, so that the mean of a cluster is half a unit below its true centre.
+    The first 1024 rows are the first cluster's. Decimals are truncated, as in the published files, so that
+    the mean of a cluster is half a unit below its true centre.
     """
     rng = np.random.default_rng(seed)
     means = np.repeat([500.0, 600.0], 1024)[:, None]
@@ -149,19 +148,19 @@ def g2(columns: int, sd: int, *, seed: Seed) -> FloatArray:
 
 
 def g2_true(columns: int) -> FloatArray:
-    """(2, columns) the true centres."""
+    """Return (2, columns) the true centres."""
     return np.array([[500.0] * columns, [600.0] * columns])
 
 
 def g2_all() -> Iterator[tuple[int, int]]:
-    """(columns, standard deviation) of the 100 sets."""
+    """Return (columns, standard deviation) of the 100 sets."""
     return ((d, sd) for d in G2_COLUMNS for sd in G2_DEVIATIONS)
 
 
 def _drawn(
     rng: np.random.Generator, true: FloatArray, sizes: Sequence[Sequence[int]], sd: float
 ) -> PartitionedData:
-    """Rows about the true centres; ``sizes`` says how many of each cluster a site has."""
+    """Rows around the true centres; ``sizes`` has the rows of every site in each cluster."""
     y = np.concatenate([np.repeat(np.arange(len(true)), counts) for counts in sizes])
     site = np.repeat(np.arange(len(sizes)), [sum(counts) for counts in sizes])
     return PartitionedData(true[y] + sd * rng.standard_normal((len(y), true.shape[1])), y, site)
