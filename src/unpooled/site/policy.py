@@ -78,7 +78,7 @@ class Protect:
 
 @dataclass(frozen=True)
 class Studies:
-    """Who approves a study: somebody at the site, or this policy for purposes of the known coordinator."""
+    """The approval of studies: by somebody at the site, or by this policy for listed purposes."""
 
     approve: Literal["ask", "known"] = "ask"
     purposes: tuple[str, ...] = ()  # known: word for word; "*": any

@@ -179,7 +179,7 @@ class Site:
             return self.failure(data, error)
 
     def failure(self, data: bytes, error: Exception) -> bytes:
-        """Return the encoded response to a request for which ``receive`` raised ``error``, without computing."""
+        """Return the encoded response to a request for which ``receive`` raised; computes nothing."""
         request: Request = codec.unwrap(data, expect=Request)
         cause = error.__cause__ if isinstance(error, SiteFailedError) else error
         reason = f"failed with {type(cause).__name__}; the site's own log has the details"
@@ -322,7 +322,7 @@ class Site:
             raise QueryRefusedError(f"the reply to {name} is not what {name} declares") from error
 
     def _remembered(self, run: str) -> dict[str, Any]:
-        """The memory of questions in a run; of the latest runs only, because it may be as large as the rows."""
+        """The memory of questions in a run; only of the latest runs, as it may be as large as the rows."""
         while run not in self._memory and len(self._memory) >= _RUNS:
             del self._memory[next(iter(self._memory))]
         return self._memory.setdefault(run, {})

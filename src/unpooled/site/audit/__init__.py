@@ -1,4 +1,4 @@
-"""Audit of a site's log: its content, its integrity, and the rows that attacks recover from it."""
+"""Audit of a site's log: its content, its integrity, and the rows that reconstruction attacks recover."""
 
 from unpooled.site.audit.attack import Attack, attack
 from unpooled.site.audit.overview import LogReport, read

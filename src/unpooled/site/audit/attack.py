@@ -1,13 +1,13 @@
-"""Attacks on the messages that left a site: rows recovered from them alone.
+"""Reconstruction attacks on the messages that left a site: rows recovered from them alone.
 
-A summary of a cell gives its count n, its sum S and, by its inertia, its sum of squares Q:
+The figures of a cell give its count n, its sum S and, by its inertia, its sum of squares Q:
 
 - a cell of one row is a row;
 - a set of cells holds all rows: if one row is missing from their total, it is the difference;
-- two sets of rows that differ by one row x have n - n' = 1 and S - S' = x. The attacker can verify this, for
-  then Q - Q' = |x|^2, which holds for hardly any other pair.
+- two sets of rows that differ by one row x have n - n' = 1 and S - S' = x. The attacker can verify this,
+  because then Q - Q' = |x|^2, which holds for hardly any other pair.
 
-The sets are unions of the cells of one question (partitions.py), compared with those of all others
+The sets are unions of the cells of one question (known_sums.py), compared with those of all others
 (search.py). A row that is found is subtracted from its cell in every question, by the centres that were sent;
 then there are more cells of one row, and more sets that differ by one.
 """
@@ -36,7 +36,7 @@ from unpooled.typing import FloatArray, Rows
 class Attack:
     """The result of attacks: recovered rows (m, d), in the units of the table.
 
-    ``single`` were shown in a cell of their own, ``differences`` follow from several cells.
+    ``single`` were disclosed in a cell of their own, ``differences`` follow from several cells.
     """
 
     cells: int
@@ -54,7 +54,7 @@ class Attack:
         return both[np.sort(first)]
 
     def hits(self, X: Rows) -> int:
-        """The number of rows of X (n, d) among those found."""
+        """Return the number of rows of X (n, d) that were recovered."""
         if not len(self.rows):
             return 0
         from scipy.spatial import cKDTree
@@ -65,7 +65,7 @@ class Attack:
 
 
 def attack(spaces: Iterable[Space]) -> Attack:
-    """Search all that was shown. Spaces of one table share their rows; of several tables the worst counts."""
+    """Search all disclosed cells. Spaces of one table share rows; of several tables the worst counts."""
     tables: dict[str, list[Space]] = {}
     cells = 0
     for space in spaces:
@@ -82,7 +82,7 @@ def _attack_table(spaces: list[Space], cells: int) -> Attack:
     single: list[FloatArray] = []
     differences: list[FloatArray] = []
 
-    def tell(space: Space, row: FloatArray) -> None:
+    def subtract_elsewhere(space: Space, row: FloatArray) -> None:
         for other in spaces:
             if other is not space and other.take(other.from_own_units(space.own_units(row))):
                 open_spaces.add(id(other))
@@ -92,52 +92,52 @@ def _attack_table(spaces: list[Space], cells: int) -> Attack:
         for row in space.alone():
             if space.take(row):
                 single.append(space.own_units(row))
-                tell(space, row)
+                subtract_elsewhere(space, row)
     while open_spaces:
         for space in spaces:
             if id(space) in open_spaces:
                 open_spaces.discard(id(space))
                 for row in rows_in(space):
                     differences.append(space.own_units(row))
-                    tell(space, row)
+                    subtract_elsewhere(space, row)
     empty = np.zeros((0, spaces[0].width))
     return Attack(cells, *(np.stack(rows) if rows else empty for rows in (single, differences)))
 
 
 def _distinct_cells(space: Space) -> int:
-    """The number of different cells that were shown."""
-    shown = [np.column_stack(s.about(space.origin)[:2])[s.n > 0] for s in space.disclosed]
-    if not shown:
+    """The number of different disclosed cells."""
+    cells = [np.column_stack(s.about(space.origin)[:2])[s.n > 0] for s in space.disclosed]
+    if not cells:
         return 0
-    return len(np.unique(np.round(np.concatenate(shown) / space.spread**0.5, 6), axis=0))
+    return len(np.unique(np.round(np.concatenate(cells) / space.spread**0.5, 6), axis=0))
 
 
 Reading = Callable[[Question[Any], Reply], Iterable[CellDisclosures]]
-"""The cells that an attacker takes a reply to show."""
+"""A function that yields the cells that an attacker reads from a reply."""
 
 
 def on_log(path: Path, read: Reading = disclosed_in) -> Attack:
-    """The attacks on a site's own log."""
+    """Attack a site's own log."""
     spaces: dict[tuple[str | None, int], Space] = {}
-    views: dict[str, Transform] = {}
+    transforms: dict[str, Transform] = {}
     for _, entry in entries(path):
         if entry is None or entry.get("kind") != "release":
             continue
-        views |= {
+        transforms |= {
             name: codec.decode(unpacked(transform)) for name, transform in entry.get("transforms", {}).items()
         }
         replies = codec.decode(unpacked(entry["payload"])).replies
         for asked, reply in zip(entry["asked"], replies, strict=True):
-            for shown in read(codec.decode(unpacked(asked["payload"])), reply):
-                key = (asked["transform"], shown.points.shape[1])
+            for cells in read(codec.decode(unpacked(asked["payload"])), reply):
+                key = (asked["transform"], cells.points.shape[1])
                 if key not in spaces:
-                    spaces[key] = _space(key[0], views.get(str(key[0])), key[1])
-                spaces[key].disclosed.append(shown)
+                    spaces[key] = _space(key[0], transforms.get(str(key[0])), key[1])
+                spaces[key].disclosed.append(cells)
     return attack(spaces.values())
 
 
 def _space(name: str | None, transform: Transform | None, width: int) -> Space:
-    """An empty space; views that scale the same columns are of one table."""
+    """An empty space; transforms that scale the same columns are of one table."""
     if isinstance(transform, Affine):
         return Space(width, f"rows of {width}", *transform.scaling())
     if isinstance(transform, Preparation):
@@ -158,9 +158,9 @@ def probe(
 ) -> Attack:
     """Attack with questions that isolate rows: two centres whose border moves across the data, by bisection.
 
-    In a random direction the border is moved until both sides are shown, then closer and closer to where a
-    count changes; sides that differ by one row are left to the differences. ``ask`` puts one question of two
-    centres to a site and returns None for a refusal.
+    In a random direction the border is moved until both sides are disclosed, then closer and closer to where
+    a count changes; sides that differ by one row are left to the differences. ``ask`` sends one question with
+    two centres to a site and returns None for a refusal.
     """
     space, left = Space(len(mean)), queries
     while left > 0:
@@ -194,7 +194,7 @@ def _next_offset(known: dict[float, float], step: int, rng: np.random.Generator)
 
 
 def in_process(site_answer: Callable[[Any], Any]) -> Callable[[Question[Any]], Reply | None]:
-    """A function that puts single questions to ``Site.answer``, each in a round of its own."""
+    """Return a function that sends single questions to ``Site.answer``, each in a round of its own."""
     rounds = iter(range(10**9))
 
     def ask(question: Question[Any]) -> Reply | None:

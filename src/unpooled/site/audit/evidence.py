@@ -1,4 +1,4 @@
-"""The evidence around a log: countersigned heads, and the ledger, copy and policy in the site's folder."""
+"""The evidence around a log: countersigned heads, and the ledger, summary table and policy in the folder."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Evidence:
-    """Checks of a log against all that is bound into it; faults go into the summary, line by line.
+    """Checks of a log against everything that it names; faults go into the report, line by line.
 
-    ``only_look``: nothing is written, and no site that answers meanwhile is held up.
+    With ``only_look`` nothing is written, and a site that answers meanwhile does not wait.
     """
 
     def __init__(self, record: "LogReport", *, only_look: bool = False, policy: Path | None = None) -> None:
         self._record, self._folder, self._only_look = record, record.path.parent, only_look
-        self._policy = policy  # None: policy.toml beside the log
+        self._policy = policy  # None: policy.toml next to the log
         self._hashes: dict[int, str] = {}
         self._opening: dict[str, Any] = {}
         self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
-        self._registry = ("", 0)  # the same of the registry of persons
+        self._registry = ("", 0)  # the same of the registry of people
         self._unsigned = 0
         self._first = 0  # the number of the first line whose hash is known
 
@@ -47,23 +47,25 @@ class Evidence:
         if entry.get("kind") in ("opening", "release", "refusal"):
             self._registry = (str(entry.get("registry") or ""), number)
         if entry.get("kind") == COUNTERSIGNED:
-            self._check_seal(number, entry)
+            self._check_countersignature(number, entry)
 
     def _check_rotation(self, number: int, entry: dict[str, Any]) -> None:
-        """Check the file before a rotation, or, if it is elsewhere, note from where on lines are known."""
+        """Check the file before a rotation or, if it is elsewhere, record the first known line."""
         before = self._folder / str(entry.get("file"))
         self._hashes.setdefault(entry["seq"] - 1, str(entry.get("prev")))
         if number == 1:
             self._first = entry["seq"] - 1
         elif before.is_file() and sha256(before.read_bytes()).hexdigest() != entry.get("digest"):
-            self._fault(number, f"names the file {before.name} with another digest: that file was altered")
+            self._fault(
+                number, f"names the file {before.name} with another digest: another program changed that file"
+            )
 
-    def _check_seal(self, number: int, entry: dict[str, Any]) -> None:
+    def _check_countersignature(self, number: int, entry: dict[str, Any]) -> None:
         line, head = str(entry.get("number")), str(entry.get("head"))
         if line.isdigit() and int(line) < self._first:
-            return  # of a line that is elsewhere
+            return  # its line is in a file that is elsewhere
         if not line.isdigit() or self._hashes.get(int(line)) != head:
-            self._fault(number, "a countersigned head that is not that of any line before it")
+            self._fault(number, "a countersigned head that is not the hash of a line before it")
             return
         authority = str(self._opening.get("authority") or "")
         if not authority:
@@ -77,12 +79,12 @@ class Evidence:
             self._fault(number, "the countersignature is not that of the federation's authority")
 
     def finish(self) -> None:
-        """Look at the files beside the log: ledger, copy, policy."""
+        """Check the files next to the log: ledger, registry, summary table, policy."""
         if self._unsigned:
             self._note(f"{self._unsigned} countersignatures: the authority's key is not known to this site")
         self._check_ledger()
         self._check_registry()
-        self._check_copy()
+        self._check_summary()
         self._check_policy()
 
     def _check_ledger(self) -> None:
@@ -93,7 +95,7 @@ class Evidence:
             self._note("the ledger: the log is not in the folder of its site")
             return
         if not path.exists():
-            self._fault(number, "names an entry of the ledger, and there is no ledger beside the log")
+            self._fault(number, "names an entry of the ledger, and there is no ledger next to the log")
             return
         try:
             ledger = Ledger.open_read_only(path) if self._only_look else Ledger(path, Ledger.owner(path))
@@ -103,7 +105,7 @@ class Evidence:
         try:
             ledger.check()
             if not ledger.has(mark):
-                self._fault(number, "names an entry that the ledger does not have: it is an older one")
+                self._fault(number, "names an entry that the ledger lacks: it is an older ledger")
             line, _, head = ledger.last_log_head.partition(":")
             if head and self._hashes.get(int(line)) != head:
                 self._fault(0, f"the ledger names line {int(line) + 1}, and the log lacks it: it was cut")
@@ -118,14 +120,16 @@ class Evidence:
             return
         if not (self._folder / people_register.FILE).exists():
             if (self._folder / "ledger.sqlite").exists():
-                self._fault(number, "names an entry of the registry, and there is no registry beside the log")
+                self._fault(
+                    number, "names an entry of the registry, and there is no registry next to the log"
+                )
             else:
-                self._note("the registry of persons: the log is not in the folder of its site")
+                self._note("the registry of people: the log is not in the folder of its site")
             return
         try:
             with people_register.Registry.open(self._folder) as people:
                 if not people.has(mark):
-                    self._fault(number, "names an entry that the registry does not have: it is an older one")
+                    self._fault(number, "names an entry that the registry lacks: it is an older registry")
                 Erasures(self._folder).check(people.erasures())
                 line, _, head = people.last_log_head.partition(":")
                 if head and self._hashes.get(int(line)) != head:
@@ -135,13 +139,13 @@ class Evidence:
         except LedgerError as error:
             self._fault(0, str(error))
 
-    def _check_copy(self) -> None:
+    def _check_summary(self) -> None:
         digest = str(self._opening.get("summary") or "")
         place = (ReadOnlySummaryFolder if self._only_look else SummaryFolder)(self._folder)
         if not digest:
             return
         if not place.exists:
-            self._note("the copy that the site answered from: it is not beside the log")
+            self._note("the summary table that the site answered from: it is not next to the log")
             return
         try:
             place.read()
@@ -149,19 +153,19 @@ class Evidence:
             self._fault(0, str(error))
             return
         if place.digest != digest:
-            self._note("the copy that the site last answered from: another one is beside the log")
+            self._note("the summary table that the site last answered from: another one is next to the log")
 
     def _check_policy(self) -> None:
         digest, path = str(self._opening.get("policy") or ""), self._policy or self._folder / "policy.toml"
         if not path.exists():
-            self._note("the policy that the site answered under: no policy.toml is beside the log")
+            self._note("the policy that the site answered under: there is no policy.toml next to the log")
             return
         try:
             same = load(path).digest == digest
         except PolicyError:
             same = False
         if not same:
-            where = "beside the log" if self._policy is None else f"in {path}"
+            where = "next to the log" if self._policy is None else f"in {path}"
             self._note(f"the policy that the site last answered under: another one is {where}")
 
     def _fault(self, line: int, what: str) -> None:

@@ -1,8 +1,8 @@
 """Partitions of a site's rows into groups of known sums, as its replies give them.
 
-A question sends centres; every row belongs to the nearest. The reply gives for each shown cell its count n,
-its sum S and its sum of squares Q. The cells that are not shown form one group together: its sums are those
-of all rows less those of the shown cells. Whoever knows a row knows its group in every partition.
+A question sends centres; every row belongs to the nearest. The reply gives the count n, the sum S and the sum
+of squares Q of every disclosed cell. The suppressed cells form one group together: its sums are those of all
+rows less those of the disclosed cells. An attacker who knows a row knows its group in every partition.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class CellDisclosures:
     sums: FloatArray  # (k, d)
     squares: FloatArray  # (k,)
     kind: str = "nearest"  # rows nearest the points; "all": one cell of all rows; "own": the site's clusters
-    spares: bool = False  # rows may be left out of a large cell, where a few are hidden
+    spares: bool = False  # rows may be left out of a large cell, if a few are suppressed
 
     def about(self, origin: FloatArray) -> Sums:
         off = self.points - origin
@@ -49,16 +49,16 @@ class CellDisclosures:
 
     @property
     def whole_numbers(self) -> bool:
-        """Whether it counts rows: it shows some, and no weight or noise is in the counts."""
+        """Whether it counts rows: it discloses some, and the counts have no weights or noise."""
         n = self.n
         return bool(len(n) and np.isfinite(n).all() and (n >= 0).all() and (n == n.round()).all() and n.any())
 
 
 def disclosed_in(question: Question[Any], reply: Reply) -> Iterator[CellDisclosures]:
-    """The cells that a reply shows in the clear; nothing for other questions."""
+    """Yield the cells that a reply discloses; nothing for other questions."""
     if isinstance(question, AskClusterSums) and isinstance(reply, ClusterSums):
         for c, n, s, inertia in zip(question.centers, reply.mass, reply.sums, reply.inertia, strict=True):
-            _, first = np.unique(c, axis=0, return_index=True)  # a centre that is repeated has no rows
+            _, first = np.unique(c, axis=0, return_index=True)  # a repeated centre has no rows
             yield CellDisclosures(c[first], n[first], s[first], inertia[first], spares=True)
     elif isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
         if question.steps == 1 and question.weighting == "counts":  # a move of n rows is their sum
@@ -77,18 +77,18 @@ def disclosed_in(question: Question[Any], reply: Reply) -> Iterator[CellDisclosu
 
 
 def disclosed_despite_noise(question: Question[Any], reply: Reply) -> Iterator[CellDisclosures]:
-    """As ``disclosed_in``, with noise taken for none: noisy counts are taken to the nearest whole number.
+    """Yield cells as ``disclosed_in`` and ignore noise: noisy counts are rounded to the nearest whole number.
 
-    What is rebuilt of this need not be a row: only one who knows the rows can tell.
+    A row that is reconstructed from these need not exist: only someone who knows the rows can tell.
     """
     yield from disclosed_in(question, reply)
     if isinstance(question, AskNoisyCells) and isinstance(reply, NoisyCells) and question.m is None:
-        told = question.in_units(reply)
-        yield CellDisclosures(question.centers, np.rint(told.count).clip(0), told.sums, told.squares)
+        noisy = question.in_units(reply)
+        yield CellDisclosures(question.centers, np.rint(noisy.count).clip(0), noisy.sums, noisy.squares)
 
 
 def centres_in(question: Question[Any], reply: Reply) -> FloatArray:
-    """(m, d) a site's own centres of an unknown number of rows: the centre of one row is that row."""
+    """Return (m, d) a site's own centres of an unknown number of rows: the centre of one row is that row."""
     if isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
         if question.steps > 1 or question.weighting != "counts":
             return question.centers + reply.plain
@@ -108,7 +108,7 @@ class Partition:
     squares: FloatArray  # (g,)
 
     def group_of(self, row: FloatArray, tie: float) -> int:
-        """The group of a row, -1 for none. Groups between which the row lies become one, as none can tell."""
+        """The group of a row, -1 for none. Groups at the same distance from the row become one."""
         far = ((self.centers - row) ** 2).sum(axis=1)
         near = set(self.group[far <= far.min() + tie].tolist())
         keep = min(near)
@@ -123,7 +123,7 @@ class Partition:
 
 @dataclass(eq=False)
 class Space:
-    """All that was shown of one table under one scaling, and the partitions of its rows.
+    """All disclosed cells of one table under one scaling, and the partitions of its rows.
 
     Sums are about ``origin``, near the mean of the rows. Spaces with the same ``table`` are about the same
     rows; a row z of this space is z * scale + shift there.
@@ -142,7 +142,7 @@ class Space:
     chance: bool = False  # some sets looked as if they differed by one row, and did not
 
     def prepare(self) -> None:
-        """Make partitions of what was shown."""
+        """Make partitions of the disclosed cells."""
         self.origin = np.zeros(self.width)
         counted = [s for s in self.disclosed if s.whole_numbers and s.kind != "own"]
         if not counted:
@@ -162,11 +162,11 @@ class Space:
         n, sums, squares = cells.about(self.origin)
         if spared.any():
             self.spared.append((n[spared], sums[spared], squares[spared]))
-        hidden = (cells.n == 0) | spared
-        group = np.where(hidden, -1, np.cumsum(~hidden) - 1)
-        n, sums, squares = n[~hidden], sums[~hidden], squares[~hidden]
-        if total is not None and hidden.any():
-            group[hidden] = len(n)
+        suppressed = (cells.n == 0) | spared
+        group = np.where(suppressed, -1, np.cumsum(~suppressed) - 1)
+        n, sums, squares = n[~suppressed], sums[~suppressed], squares[~suppressed]
+        if total is not None and suppressed.any():
+            group[suppressed] = len(n)
             n = np.append(n, total[0] - n.sum())
             sums = np.concatenate([sums, (total[1] - sums.sum(axis=0))[None]])
             squares = np.append(squares, total[2] - squares.sum())
@@ -181,7 +181,7 @@ class Space:
         return _SLACK * self.spread
 
     def alone(self) -> FloatArray:
-        """(m, d) the cells of a single row that were shown as such, about the origin."""
+        """(m, d) the disclosed cells of a single row, about the origin."""
         single = [s.about(self.origin)[1][s.n == 1] for s in self.disclosed if s.whole_numbers]
         rows = np.concatenate([np.zeros((0, self.width)), *single])
         _, first = np.unique(np.round(rows / self.spread**0.5, 6), axis=0, return_index=True)
@@ -211,7 +211,7 @@ class Space:
         return True
 
     def _possible(self, n: float, sums: FloatArray, squares: float) -> bool:
-        """Whether n rows may have these sums: those of no row are zero, and one row has Q = |S|^2."""
+        """Whether n rows may have these sums: without rows they are zero, and one row has Q = |S|^2."""
         if n < 0:
             return False
         slack = self.slack * (1 + abs(squares) / self.spread)
@@ -221,13 +221,13 @@ class Space:
         return apart >= -slack and (n > 1 or apart <= slack)
 
 
-def _total(shown: list[CellDisclosures], origin: FloatArray) -> Sums | None:
-    """The sums of all rows: asked for as such, or of a reply that shows all its cells."""
-    whole = [s for s in shown if (s.n > 0).all()]
-    if not whole:
+def _total(disclosed: list[CellDisclosures], origin: FloatArray) -> Sums | None:
+    """The sums of all rows: from a question about all rows, or from a reply that discloses all its cells."""
+    complete = [s for s in disclosed if (s.n > 0).all()]
+    if not complete:
         return None
-    # of those alike, the one about the nearest points: the least is lost by rounding
-    best = max(whole, key=lambda s: (s.n.sum(), -float(((s.points - origin) ** 2).sum(axis=1).max())))
+    # among equals, the one about the nearest points: it has the smallest rounding error
+    best = max(complete, key=lambda s: (s.n.sum(), -float(((s.points - origin) ** 2).sum(axis=1).max())))
     n, sums, squares = (a.sum(axis=0) for a in best.about(origin))
     return n, sums, squares
 
@@ -235,14 +235,14 @@ def _total(shown: list[CellDisclosures], origin: FloatArray) -> Sums | None:
 def _spared(cells: CellDisclosures, total: float | None, min_rows: float) -> BoolArray:
     """(k,) the large cells from which the site may have left out rows.
 
-    It leaves out as many as its minimum, where it would else hide fewer. ``min_rows`` is the smallest count ever
-    shown, which is the minimum or more.
+    It leaves out as many as its minimum, if it would otherwise suppress fewer. ``min_rows`` is the smallest
+    disclosed count, which is the minimum or more.
     """
     none = np.zeros(len(cells.n), dtype=np.bool_)
     if not cells.spares or (cells.n > 0).all():
         return none
-    hidden = 2 * min_rows - 1 if total is None else total - cells.n.sum()
-    if hidden == 0 or hidden >= 2 * min_rows:
+    suppressed = 2 * min_rows - 1 if total is None else total - cells.n.sum()
+    if suppressed == 0 or suppressed >= 2 * min_rows:
         return none
-    may: BoolArray = (cells.n > 0) & (cells.n + hidden >= cells.n.max())
+    may: BoolArray = (cells.n > 0) & (cells.n + suppressed >= cells.n.max())
     return may

@@ -1,4 +1,4 @@
-"""The summary of a site's log: answers by run, their protection, refusals."""
+"""The contents of a site's log: answers by run, their protection, refusals."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -15,7 +15,7 @@ from unpooled.site.log import CONTINUED, COUNTERSIGNED, STUDY, LogFault, entries
 
 @dataclass
 class RunRecord:
-    """One run as this site saw it."""
+    """One run in this site's log."""
 
     id: str
     first: str
@@ -26,8 +26,8 @@ class RunRecord:
     numbers: int = 0
     bytes: int = 0
     masked: int = 0  # answers whose replies can be read only in a sum over sites
-    keys: int = 0  # answers that hold keys and shares for the masks, and nothing of rows
-    alone: int = 0  # answers that show this site's own reply, and not only a sum over sites
+    keys: int = 0  # answers that hold only keys and shares for the masks
+    alone: int = 0  # answers that disclose this site's own reply, and not only a sum over sites
     smallest: float | None = None
     questions: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -35,19 +35,19 @@ class RunRecord:
 
 @dataclass
 class LogReport:
-    """The summary of one log."""
+    """The contents of one log, and its faults."""
 
     path: Path
     site: str
     policies: list[str]
     protections: list[str]  # "summary", "dp", "raw", as the site was opened
-    summaries: list[str]  # digests of the copies that it answered from
+    summaries: list[str]  # digests of the summary tables that it answered from
     runs: list[RunRecord]
     countersigned: int  # heads that the coordinator signed; those with a wrong signature are faults
     lines: int
     faults: list[LogFault]
     spent: dict[str, float] | None
-    studies: list[str] = field(default_factory=list)  # what was decided about studies, line by line
+    studies: list[str] = field(default_factory=list)  # decisions about studies, line by line
     unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
 
     @property
@@ -62,16 +62,16 @@ def read(
     only_look: bool = False,
     policy: Path | None = None,
 ) -> LogReport:
-    """The summary of the log at ``path``, each line checked against the chain and, if given, kept heads.
+    """Read the log at ``path`` and check each line against the chain and, if given, ``log_heads``.
 
-    ``only_look``: nothing in the folder is written or locked, while a site may be answering. ``policy``: the
-    site's rules; by default policy.toml beside the log.
+    With ``only_look`` nothing in the folder is written or locked, because a site may be answering. ``policy``
+    is the file of the site's rules; by default policy.toml next to the log.
     """
     path = Path(path)
     if path.is_dir():
         path = path / "log.jsonl"
     if not path.is_file():
-        raise LedgerError(f"{path}: there is no log")
+        raise LedgerError(f"{path}: there is no log. Give the log of a site, or its folder.")
     runs: dict[str, RunRecord] = {}
     record = LogReport(path, "", [], [], [], [], 0, 0, verify(path, log_heads), None)
     if log_heads is None:
@@ -87,7 +87,7 @@ def read(
         evidence.see(number, entry)
         if number == 1 and kind == CONTINUED:
             record.unchecked.append(
-                f"the first {entry.get('seq')} lines: their files (log-*.jsonl) are not beside the log"
+                f"the first {entry.get('seq')} lines: their files (log-*.jsonl) are not next to the log"
             )
         if kind in ("opening", CONTINUED):
             record.site = str(entry.get("site", ""))
@@ -116,7 +116,7 @@ def read(
 
 
 def _numbers(asked: dict[str, Any], shapes: dict[str, list[int]]) -> int:
-    """The numbers in a reply, masked or not; keys, shares and signatures are none."""
+    """The count of numbers in a reply, masked or not, without keys, shares and signatures."""
     if asked["verb"] != STAGE:
         return sum(map(prod, shapes.values()))
     masked = asked["question"] == codec.name_of(AskMasked)

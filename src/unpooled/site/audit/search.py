@@ -4,9 +4,9 @@ The sets are unions of groups of one partition, compared with those of all other
 unions of more, then differences of unions by a few rows. Every row found is subtracted from its group in each
 partition, and the search starts again on what is left.
 
-Where columns hold few different values, Q fits by chance too: x + y - z with a right angle at z. Then the
-row mostly lies outside the set that it should be in, by the centres that were sent. A search that meets such
-a row takes only rows that several pairs of partitions agree on.
+If columns have few different values, Q fits by chance too: x + y - z with a right angle at z. By the centres
+that were sent, such a row mostly lies outside the set that it should be in. A search that meets one accepts
+only rows on which several pairs of partitions agree.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _EXACT = 1e-9  # tolerance for Q = |S|^2, relative to the square of a row
 _AGREE = 2  # pairs of partitions that must agree on a row, where Q fits by chance too
 
 
-_NONE = -1  # as a partition: the empty set; below it: cells of which it is not known which rows they hold
+_NONE = -1  # as a partition: the empty set; below it: cells whose rows are not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ def _subsets(k: int, size: int) -> FloatArray:
     return mask
 
 
-def _levels(n: FloatArray) -> Iterator[tuple[slice, slice]]:
+def _neighbours(n: FloatArray) -> Iterator[tuple[slice, slice]]:
     """The sets of n rows, and those of n - 1, for every n; n is sorted."""
     values, starts = np.unique(n, return_index=True)
     ends = np.append(starts[1:], len(n))
@@ -167,7 +167,7 @@ def _levels(n: FloatArray) -> Iterator[tuple[slice, slice]]:
 
 def _cost(sets: Sets) -> float:
     """The comparisons that a search takes, or as many as take the time of making the sets."""
-    pairs = sum((a.stop - a.start) * (b.stop - b.start) for a, b in _levels(sets.n))
+    pairs = sum((a.stop - a.start) * (b.stop - b.start) for a, b in _neighbours(sets.n))
     return float(pairs) + _MAKE * len(sets.n)
 
 
@@ -177,7 +177,7 @@ def _one_apart(sets: Sets, space: Space, size: int) -> FloatArray:
     norms = (sums**2).sum(axis=1)
     near = space.slack + 1e-13 * norms.max(initial=0.0)  # |S - S'|^2 by the product is less exact
     pairs = [np.zeros((0, 2), dtype=np.int64)]
-    for larger, smaller in _levels(n):
+    for larger, smaller in _neighbours(n):
         for a in range(larger.start, larger.stop, _BLOCK):
             A = slice(a, min(a + _BLOCK, larger.stop))
             for b in range(smaller.start, smaller.stop, _BLOCK):
