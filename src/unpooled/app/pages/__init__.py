@@ -1,6 +1,9 @@
-"""The desk: a local web page on the folder of a site, or of a federation.
+"""Local web pages: the review page of a site, and the monitor of a federation.
 
-``site_state`` and ``federation_state`` read a folder into plain values, ``site_page`` and ``federation_page``
-put them into words, ``access`` decides who may see them, ``watch`` looks what changed. ``server`` and
-``doors`` serve the pages, which needs the extra ``desk``.
+- ``review_state`` and ``monitor_state`` read a folder into plain values.
+- ``review_page`` and ``monitor_page`` render these values, ``layout`` holds the elements of both.
+- ``folder_watch`` reads a folder again and again, and reports changes.
+- ``access`` decides who may see a page.
+- ``page_server`` and ``listener`` serve it; they need the extra ``pages``.
+- ``table_page``, ``audit_page`` and ``dpia`` render documents about a site, which ``documents`` opens.
 """

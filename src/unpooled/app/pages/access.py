@@ -1,8 +1,9 @@
-"""Who may see the desk: whoever opened the one-time link, from the page itself, at this address.
+"""Access to a page: only the browser that opened the one-time link, from the page itself, at this address.
 
-The desk listens on the loopback address, which all users of this machine and all pages in a browser reach.
-So nothing is told without a cookie, which is given once, for a link. A browser sends a cookie to all ports of
-a host; therefore it is bound to a path that nobody else knows, and no other server of this machine gets it.
+The server listens on the loopback address, which all users of this machine and all pages in a browser reach.
+Therefore it answers only requests with a cookie, which it gives once, for a link. A browser sends a cookie to
+all ports of a host. Therefore the cookie is bound to a secret path, and no other server of this machine
+receives it.
 """
 
 import hmac
@@ -11,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 HOSTS = ("127.0.0.1", "localhost")
-_SESSIONS = 8  # browsers that opened a link; the oldest is forgotten
+_SESSIONS = 8  # browsers that opened a link; the oldest session is dropped
 
 
 @dataclass(frozen=True)
 class Session:
-    """One browser: its path and its cookie, both secret, and the secret of its forms."""
+    """The session of a browser: its path, its cookie and the token of its forms, all secret."""
 
     path_token: str
     cookie: str
@@ -34,15 +35,15 @@ class Access:
 
     @property
     def cookie_name(self) -> str:
-        return f"unpooled-review-{self.port}"
+        return f"unpooled-pages-{self.port}"
 
     def new_link(self) -> str:
-        """A link that opens the desk once; an earlier one that was not used opens nothing any more."""
+        """Return a link that opens the page once; it replaces an earlier link that was not used."""
         self._link = secrets.token_urlsafe(32)
         return f"http://{HOSTS[0]}:{self.port}/open/{self._link}"
 
     def used(self, link: str) -> Session | None:
-        """The session of whoever has the link, once; None for anything else."""
+        """Return a new session for the link, once; None for anything else."""
         if not self._link or not _same(link, self._link):
             return None
         self._link = ""
@@ -51,36 +52,38 @@ class Access:
         return session
 
     def session(self, path_token: str, cookies: str) -> Session | None:
-        """The session of a path and of one of the cookies in a header; None if they are not of one.
+        """Return the session with this path and one of the cookies of a header; None if there is none.
 
-        There may be several of this name: another server of this machine can set them, but not the right one.
+        A header may hold several cookies of this name: another server of this machine can set them, but not
+        the right one.
         """
-        given = [
+        values = [
             value
             for name, _, value in (part.strip().partition("=") for part in cookies.split(";"))
             if name == self.cookie_name
         ]
-        found = None
-        for session in self._sessions:  # all of them: the time taken says nothing
-            for cookie in given[:_SESSIONS]:
+        match = None
+        for session in self._sessions:  # all of them, so that the time taken discloses nothing
+            for cookie in values[:_SESSIONS]:
                 if _same(path_token, session.path_token) & _same(cookie, session.cookie):
-                    found = session
-        return found
+                    match = session
+        return match
 
-    # ------------------------------------------------------------ where a request comes from
+    # ------------------------------------------------------------ origin of a request
 
     def known_host(self, headers: Mapping[str, str]) -> bool:
-        """True if the request names this desk: a name of somebody else that leads here is none."""
+        """Return True if the request names this server; a foreign host name that resolves to it does not."""
         return headers.get("Host", "").lower() in self._hosts
 
     def from_here(self, headers: Mapping[str, str]) -> bool:
-        """True unless the browser says that another page than the desk's asked for this."""
+        """Return True unless the browser states that another page made the request."""
         return headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
     def posted_here(self, headers: Mapping[str, str]) -> bool:
-        """True if the desk's own page posted this.
+        """Return True if this server's own page posted the form.
 
-        Browsers hide the origin ("null") where no referrer is sent; then they must say that it is the same.
+        Browsers send the origin "null" if they send no referrer; then they must state that the origin is the
+        same.
         """
         origin, site = headers.get("Origin", ""), headers.get("Sec-Fetch-Site")
         if site is not None and site != "same-origin":
@@ -88,16 +91,16 @@ class Access:
         return origin == f"http://{headers.get('Host', '')}" or (origin == "null" and site == "same-origin")
 
 
-def right_secret(session: Session, given: str) -> bool:
-    """True if a form is one that was sent to this session."""
-    return _same(given, session.form)
+def right_secret(session: Session, secret: str) -> bool:
+    """Return True if a form belongs to this session."""
+    return _same(secret, session.form)
 
 
 def is_prefetched(headers: Mapping[str, str]) -> bool:
-    """True if a browser only looks ahead: a link is not used up by that."""
-    said = f"{headers.get('Sec-Purpose', '')} {headers.get('Purpose', '')} {headers.get('X-Moz', '')}"
-    return "prefetch" in said.lower() or "prerender" in said.lower()
+    """Return True if a browser only prefetches the page, which must not use up a link."""
+    purpose = f"{headers.get('Sec-Purpose', '')} {headers.get('Purpose', '')} {headers.get('X-Moz', '')}"
+    return "prefetch" in purpose.lower() or "prerender" in purpose.lower()
 
 
-def _same(given: str, right: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="replace"), right.encode())
+def _same(value: str, right: str) -> bool:
+    return hmac.compare_digest(value.encode(errors="replace"), right.encode())

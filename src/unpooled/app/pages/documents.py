@@ -1,7 +1,8 @@
-"""Documents that the desk opens: the copy, the record and the dossier of a site, and the reports of runs.
+"""Documents that a page opens: summary table, log and DPIA report of a site, and the reports of runs.
 
-They are the pages of ``unpooled site review``, ``site log``, ``site dpia`` and ``federation run``; nothing is written. A
-browser shows them apart from the desk: their script is the report's, and they can ask for nothing.
+They are the pages of ``unpooled site review --html``, ``site log --html``, ``site dpia`` and
+``federation run``. Nothing is written. The browser isolates them from the page: they run the report's script
+only, and can make no request.
 """
 
 import asyncio
@@ -12,8 +13,7 @@ import stat
 from importlib.resources import files
 from pathlib import Path
 
-from unpooled.app.pages import audit_page as audit_page
-from unpooled.app.pages import dpia, table_page
+from unpooled.app.pages import audit_page, dpia, table_page
 from unpooled.errors import InputError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.site_folder import find_joined_policy, joined_policy
@@ -33,16 +33,17 @@ POLICY = (
 
 
 class Documents:
-    """The documents of a folder, made one at a time."""
+    """The documents of a folder, rendered one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._making = asyncio.Lock()
+        self._rendering = asyncio.Lock()
 
     async def site_document(self, name: str) -> str:
-        made = {"summary": self._summary, "audit": self._audit, "dpia": self._dpia}[name]
-        async with self._making:
-            return await asyncio.to_thread(made)
+        """Return a document about a site: summary, audit or dpia."""
+        render = {"summary": self._summary, "audit": self._audit, "dpia": self._dpia}[name]
+        async with self._rendering:
+            return await asyncio.to_thread(render)
 
     def _summary(self) -> str:
         place = ReadOnlySummaryFolder(self._folder)
@@ -58,27 +59,27 @@ class Documents:
         return dpia.page(dpia.read(self._folder, joined_policy(self._folder), only_look=True))
 
     async def report(self, run: str) -> str:
-        """The report of a run in the federation's list."""
+        """Return the report of a run in the federation's list."""
         return await asyncio.to_thread(self._report, run)
 
     def _report(self, run: str) -> str:
         place = FederationFolder.read(self._folder).noted_runs().get(run)
         if place is None:
-            raise InputError("there is no such run")
+            raise InputError("the federation has no such run")
         return read_page(place / "report.html")
 
 
 def read_page(path: Path) -> str:
-    """A page that unpooled wrote: a file of its own, no link to another one."""
+    """Return a page that unpooled wrote; raise InputError for a link, and for any other file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         raise InputError("the run has no report") from None
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+        opened = os.fstat(handle)
+        if not stat.S_ISREG(opened.st_mode) or opened.st_size > _LARGEST:
             raise InputError("the run has no report")
         text = file.read().decode("utf-8", errors="replace")
     if not text.startswith("<!doctype html>"):
-        raise InputError("the file is no report of unpooled")
+        raise InputError("the file is not a report of unpooled")
     return text

@@ -1,4 +1,4 @@
-"""What changed in a folder: it is read again and again in a thread, and whoever waits is told of changes."""
+"""Changes of a folder: a thread reads it again and again, and everyone who waits receives the changes."""
 
 import asyncio
 import time
@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from unpooled.app.pages.layout import frame, mark, parts
 from unpooled.errors import InputError, UnpooledError
 
-_WATCHED, _ALONE = 0.5, 2.0  # seconds between readings: while somebody looks, and else
-_FRESH = 0.3  # seconds for which a reading counts as of now
-_NEWS = 50  # sentences that are kept for whoever is late
+_WATCHED, _UNWATCHED = 0.5, 2.0  # seconds between readings, with and without a viewer
+_FRESH = 0.3  # seconds for which a reading counts as current
+_CHANGES = 50  # sentences that are kept for viewers who connect again
 
 
 class Reader(Protocol):
-    """A folder that can be read, unless it is gone."""
+    """A folder that can be read, unless it has been removed."""
 
     folder: Path
 
@@ -28,7 +28,7 @@ class Reader(Protocol):
 
 @dataclass
 class Snapshot:
-    """A page at one moment."""
+    """A page at one moment: its state, and its sections as HTML."""
 
     state: dict[str, Any]
     title: str
@@ -38,12 +38,12 @@ class Snapshot:
     marks: dict[str, str] = field(default_factory=dict)
 
     def since(self, marks: dict[str, str]) -> dict[str, str]:
-        """The sections that somebody with these marks has not got."""
+        """Return the sections that a viewer with these marks lacks."""
         return {name: html for name, html in self.sections.items() if marks.get(name) != self.marks[name]}
 
 
 class Poller:
-    """Keeps the present picture of a folder; ``page`` puts a state into words."""
+    """Keeps a current snapshot of a folder; the module ``page`` renders a state."""
 
     def __init__(self, reader: Reader, page: ModuleType) -> None:
         self._reader, self._page = reader, page
@@ -54,8 +54,13 @@ class Poller:
         self.snapshot: Snapshot | None = None
         self.viewers = 0
 
+    @property
+    def page_name(self) -> str:
+        """What the page is called: review page or monitor."""
+        return str(self._page.NAME)
+
     async def now(self) -> Snapshot:
-        """The picture of this moment."""
+        """Return a current snapshot."""
         async with self._reading:
             if self.snapshot is None or time.monotonic() - self._read_at > _FRESH:
                 await self._read()
@@ -63,21 +68,21 @@ class Poller:
             return self.snapshot
 
     def invalidate(self) -> None:
-        """Something was done just now: what was read before does not count."""
+        """Make the next snapshot read the folder again, because something was just written."""
         self._read_at = -1e9
 
     async def run(self) -> None:
-        """Look until the folder is gone: then its UnpooledError is raised."""
+        """Read the folder until it is removed; then raise InputError."""
         while True:
             await self.now()
-            until = time.monotonic() + _ALONE
+            until = time.monotonic() + _UNWATCHED
             while time.monotonic() < until:
                 await asyncio.sleep(_WATCHED)
                 if self.viewers:
                     break
 
     async def _read(self) -> None:
-        state = await asyncio.to_thread(self._patiently)
+        state = await asyncio.to_thread(self._read_with_retries)
         self._read_at = time.monotonic()
         sections = await asyncio.to_thread(self._page.sections, state)
         before = self.snapshot
@@ -87,19 +92,18 @@ class Poller:
             return
         new.number = before.number + 1 if before is not None else 1
         if before is not None:
-            said: Callable[..., list[str]] = self._page.changes
-            self._changes = [*self._changes, *((new.number, text) for text in said(before.state, state))][
-                -_NEWS:
-            ]
+            changes: Callable[..., list[str]] = self._page.changes
+            numbered = [(new.number, text) for text in changes(before.state, state)]
+            self._changes = [*self._changes, *numbered][-_CHANGES:]
         self.snapshot = new
         async with self._changed:
             self._changed.notify_all()
 
-    def _patiently(self) -> dict[str, Any]:
-        """Read, and again where files were being replaced; what was known before, if it cannot be read."""
+    def _read_with_retries(self) -> dict[str, Any]:
+        """Return the state; read again if files are being replaced, and fall back to the previous state."""
         for pause in (0.05, 0.2, 0.5, 0.0):
             if self._reader.gone:
-                raise InputError(f"{self._reader.folder}: the folder is gone; the desk is closed")
+                raise InputError(f"{self._reader.folder}: the folder was removed, so the page is closed")
             try:
                 return self._reader.read()
             except (OSError, ValueError, KeyError, UnpooledError) as wrong:
@@ -107,11 +111,11 @@ class Poller:
                 time.sleep(pause)
         if self.snapshot is None:
             raise error
-        said = f"the folder cannot be read, and what is shown is old: {error}"
-        return {**self.snapshot.state, "problems": [said]}
+        problem = f"the folder cannot be read, so this page is out of date: {error}"
+        return {**self.snapshot.state, "problems": [problem]}
 
     async def next(self, number: int, patience: float) -> Snapshot | None:
-        """A picture later than that of a number; None if none came in time."""
+        """Return a snapshot later than that of a number; None if there is none in time."""
         try:
             async with asyncio.timeout(patience), self._changed:
                 await self._changed.wait_for(
@@ -122,9 +126,11 @@ class Poller:
         return self.snapshot
 
     def changes_since(self, number: int) -> list[str]:
+        """Return the sentences on changes after a snapshot's number."""
         return [text for at, text in self._changes if at > number]
 
     def render(self, snapshot: Snapshot) -> str:
-        """The page as a whole."""
+        """Return the complete page."""
         heading = self._page.heading(snapshot.state)
-        return frame(snapshot.title, snapshot.where, heading, parts(snapshot.sections), live=True)
+        body = parts(snapshot.sections)
+        return frame(self.page_name, snapshot.title, snapshot.where, heading, body, live=True)

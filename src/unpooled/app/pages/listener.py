@@ -1,4 +1,4 @@
-"""Connections to the desk: bounded in number, and closed if nobody shows in time that it may be here."""
+"""Connections to a page: limited in number, and closed if they do not present a cookie in time."""
 
 import asyncio
 import contextlib
@@ -19,60 +19,60 @@ from unpooled.app.pages.folder_watch import Poller, Reader
 from unpooled.app.pages.page_server import PageServer
 from unpooled.errors import InputError
 
-_MAX_UNAUTHENTICATED = 32  # connections that have not shown a cookie; then the oldest of them is closed
-_PROVE = 10.0  # seconds in which a connection must show it
-_SOON = 1.0  # seconds in which a connection that was just taken has begun
-_IDLE = 30.0  # seconds after which a connection without a question is closed
+_MAX_UNAUTHENTICATED = 32  # connections without a cookie; one more closes the oldest of them
+_PROVE = 10.0  # seconds in which a connection must present a cookie
+_SOON = 1.0  # seconds after which an accepted connection surely has a transport
+_IDLE = 30.0  # seconds after which a connection without a request is closed
 
 Say = Callable[[str], None]
 
 
 class ConnectionLimit:
-    """Makes the handlers of connections, and closes those of strangers that stay."""
+    """Creates the handlers of connections, and closes connections without a cookie."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._strangers: list[Any] = []
+    def __init__(self, create: Callable[[], Any]) -> None:
+        self._create = create
+        self._unauthenticated: list[Any] = []
 
     def __call__(self) -> Any:
-        handler, loop = self._make(), asyncio.get_running_loop()
-        while len(self._strangers) >= _MAX_UNAUTHENTICATED:
-            self._look(self._strangers[0])
-        self._strangers.append(handler)
-        loop.call_later(_PROVE, self._look, handler)
+        handler, loop = self._create(), asyncio.get_running_loop()
+        while len(self._unauthenticated) >= _MAX_UNAUTHENTICATED:
+            self._close(self._unauthenticated[0])
+        self._unauthenticated.append(handler)
+        loop.call_later(_PROVE, self._close, handler)
         return handler
 
     def mark_known(self, handler: Any) -> None:
-        """Somebody has shown a right cookie on this connection."""
-        if handler in self._strangers:
-            self._strangers.remove(handler)
+        """Keep the connection open: it presented the right cookie."""
+        if handler in self._unauthenticated:
+            self._unauthenticated.remove(handler)
 
-    def _look(self, handler: Any) -> None:
-        if handler in self._strangers:
-            self._strangers.remove(handler)
-            _end(handler)
-            asyncio.get_running_loop().call_later(_SOON, _end, handler)  # if it had no connection yet
+    def _close(self, handler: Any) -> None:
+        if handler in self._unauthenticated:
+            self._unauthenticated.remove(handler)
+            _abort(handler)
+            asyncio.get_running_loop().call_later(_SOON, _abort, handler)  # if it had no transport yet
 
 
-def _end(handler: Any) -> None:
+def _abort(handler: Any) -> None:
     if handler.transport is not None:
         handler.transport.abort()
 
 
 def bound(port: int) -> socket.socket:
-    """A socket on the loopback address; InputError if the port is not to be had."""
+    """Return a socket on the loopback address; raise InputError if the port is not available."""
     try:
         return socket.create_server((HOSTS[0], port))
     except OverflowError:
         raise InputError(f"--port must be between 0 and 65535, got {port}") from None
     except OSError as error:
         raise InputError(
-            f"port {port} of this machine cannot be had: {error.strerror}; --port 0 takes a free one"
+            f"port {port} of this machine is not available: {error.strerror}. Use --port 0 for a free port."
         ) from None
 
 
 async def serve(folder: Path, reader: Reader, page: ModuleType, port: int, say: Say) -> None:
-    """Serve a folder until SIGINT or SIGTERM. UnpooledError if the folder is gone."""
+    """Serve the page of a folder until SIGINT or SIGTERM; raise InputError if the folder is removed."""
     poller = Poller(reader, page)
     await poller.now()  # raises if the folder cannot be read
     listening = bound(port)
@@ -90,13 +90,13 @@ async def serve(folder: Path, reader: Reader, page: ModuleType, port: int, say: 
     watching = asyncio.create_task(poller.run())
     ended = asyncio.create_task(_signals().wait())
     try:
-        with _asked(lambda: say(access.new_link())):
-            say("open this link in a browser on this machine; it can be used once:")
+        with _on_enter(lambda: say(access.new_link())):
+            say(f"Open the {poller.page_name} with this link, in a browser on this machine. It works once:")
             say(access.new_link())
-            say("Enter makes another link; Ctrl-C ends the desk, and nothing else")
+            say(f"Press Enter for another link. Ctrl-C closes the {poller.page_name} and nothing else.")
             done, _ = await asyncio.wait((watching, ended), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # raises if the folder is gone
+                task.result()  # raises if the folder was removed
     finally:
         watching.cancel()
         ended.cancel()
@@ -105,23 +105,23 @@ async def serve(folder: Path, reader: Reader, page: ModuleType, port: int, say: 
 
 
 def _silent() -> logging.Logger:
-    """A log that nobody reads: what strangers send is not shown on the terminal."""
-    log = logging.Logger("desk")
+    """Return a logger without output, so that no bytes from strangers reach the terminal."""
+    log = logging.Logger("pages")
     log.addHandler(logging.NullHandler())
     return log
 
 
 def _signals() -> asyncio.Event:
-    """An event that is set by SIGINT or SIGTERM, from now on."""
-    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    """Return an event that SIGINT or SIGTERM sets from now on."""
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, came.set)
-    return came
+        loop.add_signal_handler(number, signalled.set)
+    return signalled
 
 
 @contextlib.contextmanager
-def _asked(act: Callable[[], None]) -> Iterator[None]:
-    """Act whenever Enter is pressed, where there is somebody who can."""
+def _on_enter(act: Callable[[], None]) -> Iterator[None]:
+    """Act whenever Enter is pressed, if there is a keyboard."""
     loop = asyncio.get_running_loop()
     try:
         keyboard = sys.stdin.fileno()
@@ -137,7 +137,7 @@ def _asked(act: Callable[[], None]) -> Iterator[None]:
 
 def _pressed(keyboard: int, act: Callable[[], None]) -> None:
     if os.isatty(keyboard) and os.tcgetpgrp(keyboard) != os.getpgrp():
-        return  # in the background, what is typed is for another program
+        return  # in the background: the keyboard belongs to another program
     if os.read(keyboard, 1024):
         act()
     else:

@@ -22,8 +22,8 @@ from unpooled.protocol import checkpoint
 from unpooled.protocol.checkpoint import Checkpoint
 
 _PAST = 100  # runs that are listed, the latest first
-_TREND = 8  # rounds from which it is told how quickly the centres come to rest
-_AFTER = 3  # rounds after the centres rest: comparing restarts, choosing k, describing
+_TREND = 8  # rounds from which the convergence is extrapolated
+_AFTER = 3  # rounds after convergence: compare restarts, choose k, describe
 
 
 class FederationState:
@@ -39,10 +39,10 @@ class FederationState:
         return not is_federation(self.folder)
 
     def read(self) -> dict[str, Any]:
-        """All that the desk shows; UnpooledError or OSError if it cannot be read just now."""
+        """Return all values of the monitor; raise UnpooledError or OSError if a file cannot be read now."""
         federation = FederationFolder.read(self.folder)
         health = federation_health(federation)
-        places = federation.noted_runs()
+        folders = federation.noted_runs()
         self._runs = {
             run.name: self._runs.get(run.name) or LiveRun(federation, run.name) for run in health.runs
         }
@@ -55,37 +55,38 @@ class FederationState:
             "sites": dict(health.sites),
             "certificates": dict(health.certificates),
             "problems": [problem.text for problem in health.problems],
-            "runs": [self._runs[run.name].read(run, places.get(run.name)) for run in health.runs],
-            "past": self._ended(places, set(self._runs)),
+            "runs": [self._runs[run.name].read(run, folders.get(run.name)) for run in health.runs],
+            "past": self._ended(folders, set(self._runs)),
         }
 
-    def _ended(self, places: dict[str, Path], now: set[str]) -> list[dict[str, Any]]:
-        found = []
-        for name in sorted(places.keys() - now, reverse=True)[:_PAST]:
-            folder = RunFolder(places[name])
-            kept = self._past.setdefault(name, CachedReading(partial(ended_run, name, folder)))
-            found.append(kept.get(signature([folder.job, folder.result, folder.report])))
-        return [run for run in found if run is not None]
+    def _ended(self, folders: dict[str, Path], live: set[str]) -> list[dict[str, Any]]:
+        runs = []
+        for name in sorted(folders.keys() - live, reverse=True)[:_PAST]:
+            folder = RunFolder(folders[name])
+            reading = self._past.setdefault(name, CachedReading(partial(ended_run, name, folder)))
+            runs.append(reading.get(signature([folder.job, folder.result, folder.report])))
+        return [run for run in runs if run is not None]
 
 
 class LiveRun:
-    """A run that is on its way; the time of each round is noted as it is seen."""
+    """A run in progress; the time of each round is noted when it is read."""
 
     def __init__(self, federation: FederationFolder, name: str) -> None:
         self._federation, self._work = federation, federation.runs / name
         self._history = CachedReading(self._load)
-        self._seen: list[tuple[int, float]] = []  # rounds, and when they were seen to be done
+        self._finished: list[tuple[int, float]] = []  # rounds, and when they were finished
 
-    def read(self, run: RunState, place: Path | None) -> dict[str, Any]:
-        said = ProgressFile(self._work).read()
-        record = said.get("record") or {}
+    def read(self, run: RunState, folder: Path | None) -> dict[str, Any]:
+        """Return the values of the run; ``folder`` holds its files, if it is known."""
+        progress = ProgressFile(self._work).read()
+        record = progress.get("record") or {}
         saved: Checkpoint | None = self._history.get(signature([self._work / "checkpoint"]))
         rounds = figures_of(saved)
         number = int(record.get("round", -1))
-        if number >= 0 and (not self._seen or number > self._seen[-1][0]):
-            self._seen.append((number, float(said.get("time", time.time()))))
-        job = _job_of(place)
-        waiting = said.get("waiting") or {}
+        if number >= 0 and (not self._finished or number > self._finished[-1][0]):
+            self._finished.append((number, float(progress.get("time", time.time()))))
+        job = _job_of(folder)
+        waiting = progress.get("waiting") or {}
         return {
             "run": run.name,
             "state": "waiting" if waiting and run.state == "running" else run.state,
@@ -95,14 +96,14 @@ class LiveRun:
             "max_rounds": None if job is None else job.max_rounds,
             "movement": _number(record.get("movement")),
             "inertia": _number(record.get("inertia")),
-            "exchanges": sum(map(int, saved.exchanges)) if saved is not None else None,
+            "round_trips": sum(map(int, saved.exchanges)) if saved is not None else None,
             "rounds": rounds,
-            "answered": {site: list(left) for site, left in (record.get("sent") or {}).items()},
+            "answered": {site: list(sent) for site, sent in (record.get("sent") or {}).items()},
             "silent": dict(record.get("silent") or {}),
             "waiting": {site: float(since) for site, since in waiting.items()},
             "asked": [] if job is None or job.remote is None else list(job.remote.sites),
-            "said": run.waiting,
-            "sent": None if run.state != "running" or waiting else self._time_left(saved, rounds, job),
+            "waiting_text": run.waiting,
+            "time_left": None if run.state != "running" or waiting else self._time_left(saved, rounds, job),
         }
 
     def _load(self) -> Checkpoint | None:
@@ -113,40 +114,41 @@ class LiveRun:
     def _time_left(
         self, saved: Checkpoint | None, rounds: list[tuple[int, float | None, float | None]], job: Job | None
     ) -> tuple[float, bool] | None:
-        """Seconds until the run will be done, if the centres come to rest as they did lately, and True.
+        """Return the seconds until the end if the run keeps converging at its recent rate, and True.
 
-        Where that is not to be told: the seconds that it can take at most, and False. None: not known yet.
+        If that cannot be estimated, return the largest number of seconds that it can take, and False; None if
+        nothing is known yet.
         """
-        seen = self._seen[-_TREND:]
-        if saved is None or len(seen) < 3 or seen[-1][0] == seen[0][0]:
+        recent = self._finished[-_TREND:]
+        if saved is None or len(recent) < 3 or recent[-1][0] == recent[0][0]:
             return None
-        pace = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
+        pace = (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
         movements = [movement for _, movement, _ in rounds if movement is not None]
-        more = rounds_to_rest(movements, rest_of(saved.state))
-        most = None if job is None else max(job.max_rounds - saved.round, 0)
-        known = [rounds for rounds in (more, most) if rounds is not None]
-        return (pace * (min(known) + _AFTER), more is not None) if known else None
+        expected = rounds_to_rest(movements, rest_of(saved.state))
+        limit = None if job is None else max(job.max_rounds - saved.round, 0)
+        known = [rounds for rounds in (expected, limit) if rounds is not None]
+        return (pace * (min(known) + _AFTER), expected is not None) if known else None
 
 
 def figures_of(saved: Checkpoint | None) -> list[tuple[int, float | None, float | None]]:
-    """(round, movement, inertia) of every round of a checkpoint; None where a round has none."""
+    """Return (round, movement, inertia) of every round of a checkpoint; None where a round has none."""
     if saved is None:
         return []
     return [(i, _number(movement), _number(inertia)) for i, (movement, inertia) in enumerate(saved.figures)]
 
 
 def rest_of(state: Any) -> float | None:
-    """The movement below which a run rests, by the state of its method; None if it does not say."""
-    found = [
+    """Return the movement below which a method has converged, from its state; None if it has none."""
+    thresholds = [
         getattr(getattr(inner, "leader", inner), "threshold", None)
         for inner in (getattr(state, "inner", None) or (state,))
     ]
-    known = [float(value) for value in found if isinstance(value, int | float) and value > 0]
+    known = [float(value) for value in thresholds if isinstance(value, int | float) and value > 0]
     return min(known) if known else None
 
 
 def rounds_to_rest(movements: list[float], rest: float | None) -> int | None:
-    """Rounds until the movement is at ``rest``, if it goes on falling at its latest pace; None: not known.
+    """Return the rounds until the movement is at ``rest`` if it keeps falling at its recent rate, else None.
 
     >>> rounds_to_rest([8.0, 4.0, 2.0, 1.0], 0.125), rounds_to_rest([1.0, 1.0, 1.0], 0.1)
     (3, None)
@@ -163,51 +165,52 @@ def rounds_to_rest(movements: list[float], rest: float | None) -> int | None:
 
 
 def ended_run(name: str, folder: RunFolder) -> dict[str, Any] | None:
-    """A run whose files are kept: what it was for, and what was found; None if they are gone."""
+    """Return purpose and result of a run from its files; None if these were removed."""
     job = _job_of(folder.path)
     if job is None or job.remote is None:
         return None
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
-        found = dict(json.loads(folder.result.read_text(encoding="utf-8")))
+        result = dict(json.loads(folder.result.read_text(encoding="utf-8")))
     return {
         "run": name,
         **_described(job, ""),
         "begun": job.remote.created,
-        "finished": bool(found),
-        "k": found.get("k"),
-        "none": bool(found.get("no_clusters")),
-        "sites": len(found.get("sites") or job.remote.sites),
+        "finished": bool(result),
+        "k": result.get("k"),
+        "none": bool(result.get("no_clusters")),
+        "sites": len(result.get("sites") or job.remote.sites),
         "report": folder.report.is_file() and not folder.report.is_symlink(),
         "folder": str(folder.path),
     }
 
 
 def _described(job: Job | None, federation: str) -> dict[str, Any]:
-    """What a job is for."""
+    """Return title, purpose and settings of a job."""
     if job is None or job.remote is None:
         return {"title": "", "purpose": "", "contact": "", "expires": "", "method": "", "ks": []}
-    told = job.remote
+    remote = job.remote
     return {
-        "title": told.title or title_of(job, federation or Path(told.federation).name),
-        "purpose": told.purpose,
-        "contact": told.contact,
-        "expires": told.expires,
+        "title": remote.title or title_of(job, federation or Path(remote.federation).name),
+        "purpose": remote.purpose,
+        "contact": remote.contact,
+        "expires": remote.expires,
         "method": job.method,
         "ks": list(job.ks),
     }
 
 
-def _job_of(place: Path | None) -> Job | None:
+def _job_of(folder: Path | None) -> Job | None:
     with contextlib.suppress(UnpooledError, OSError):
-        return None if place is None else RunFolder(place).load_job()
+        return None if folder is None else RunFolder(folder).load_job()
     return None
 
 
 def _number(value: Any) -> float | None:
-    """A finite number; None otherwise: before the first round nothing has moved."""
+    """Return a finite number, else None: before the first round there is no movement."""
     return float(value) if value is not None and math.isfinite(float(value)) else None
 
 
 def is_federation(folder: Path) -> bool:
+    """Return True for the folder of a federation."""
     return (folder / "federation.json").exists()

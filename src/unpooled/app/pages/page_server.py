@@ -1,6 +1,6 @@
-"""The desk's server: on the loopback address alone, for whoever opened the one-time link (``access``).
+"""The server of a page: on the loopback address alone, for browsers that opened a one-time link.
 
-Every request is checked in ``_guarded`` before anything else is done; whoever fails is told nothing.
+``_guarded`` checks every request first (``access``), and refuses one that fails without any other content.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from unpooled.app.pages import documents
 from unpooled.app.pages.access import Access, is_prefetched, right_secret
 from unpooled.app.pages.folder_watch import Poller, Snapshot
 from unpooled.app.pages.layout import POLICY, script, style_sheet
-from unpooled.app.pages.review_page import question
+from unpooled.app.pages.review_page import confirmation
 from unpooled.app.pages.review_state import VERBS, study_values
 from unpooled.errors import InputError, LedgerError, UnpooledError
 from unpooled.site.study_store import StudyFolder, checked_reason
 from unpooled.storage.account import account
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_LARGEST = 4096  # bytes of a form
-_STREAMS = 12  # pages that are kept up to date at once
-_BEAT = 15.0  # seconds after which a stream without news says that it lives
-_LOOK = 0.5  # seconds between looks whether the page is still open
-_PATIENT = 20.0  # seconds that a reader of a stream may take
-_CALM = {
+_MAX_FORM = 4096  # bytes of a form
+_MAX_STREAMS = 12  # pages that are kept up to date at the same time
+_BEAT = 15.0  # seconds after which a stream without changes sends a sign of life
+_POLL = 0.5  # seconds between checks whether the page is still open
+_TIMEOUT = 20.0  # seconds for a browser to send a form, or to read from a stream
+_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -37,7 +37,7 @@ _CALM = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_SESSION = "session"  # of a request that was let in
+_SESSION = "session"  # key of a request's session
 
 
 class PageServer:
@@ -52,32 +52,32 @@ class PageServer:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._folder, self._poller, self._access = folder, poller, access
-        self._know, self._say = mark_known, say
+        self._mark_known, self._say = mark_known, say
         self._documents = documents.Documents(folder)
         self._streams = 0
         self._deciding = asyncio.Lock()
-        self.app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
-        self.app.on_response_prepare.append(_calm)
+        self.app = web.Application(middlewares=[self._guarded], client_max_size=_MAX_FORM)
+        self.app.on_response_prepare.append(_add_headers)
         self.app.router.add_get("/open/{link}", self._open)
         path_token = "/{path_token}"  # noqa: S105 (a route, not a secret)
         self.app.router.add_get(f"{path_token}/", self._home)
         self.app.router.add_get(f"{path_token}/events", self._events)
         self.app.router.add_get(f"{path_token}/style.css", _fixed(style_sheet(), "text/css"))
-        self.app.router.add_get(f"{path_token}/desk.js", _fixed(script(), "text/javascript"))
+        self.app.router.add_get(f"{path_token}/pages.js", _fixed(script(), "text/javascript"))
         study = f"{path_token}/study/{{digest:[0-9a-f]{{64}}}}/{{verb:approve|decline|withdraw}}"
-        self.app.router.add_get(study, self._ask)
+        self.app.router.add_get(study, self._confirm)
         self.app.router.add_post(study, self._decide)
         self.app.router.add_get(f"{path_token}/{{name:summary|audit|dpia}}", self._document)
         self.app.router.add_get(f"{path_token}/report/{{run}}", self._report)
 
-    # ------------------------------------------------------------ who may
+    # ------------------------------------------------------------ access
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         headers, access = request.headers, self._access
         if not access.known_host(headers) or request.method not in ("GET", "POST"):
             return _refused()
-        if request.match_info.handler == self._open:  # the one thing that needs no cookie: it gives one
+        if request.match_info.handler == self._open:  # needs no cookie, because it gives one
             return await handler(request)
         session = access.session(request.path.split("/")[1], headers.get("Cookie", ""))
         if session is None or not access.from_here(headers):
@@ -85,7 +85,7 @@ class PageServer:
         if request.method == "POST" and not access.posted_here(headers):
             return _refused()
         request[_SESSION] = session
-        self._know(request.protocol)
+        self._mark_known(request.protocol)
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -94,25 +94,29 @@ class PageServer:
             return _line(409, str(error))
         except TimeoutError:
             return _line(408, "too slow")
-        except Exception as error:  # a fault of ours: the page says so, and the terminal what it was
-            self._say(f"a page failed with {type(error).__name__}: {str(error)[:500]!r}")
-            return _line(500, "the desk failed; its terminal says more")
+        except Exception as error:  # a fault of this program: the terminal names it, the browser does not
+            self._say(f"A page failed with {type(error).__name__}: {str(error)[:500]!r}")
+            return _line(500, f"the {self._poller.page_name} failed; its terminal names the error")
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
-        """Exchange the link for a cookie. The page then goes to the desk by itself: its own step, so that the
-        cookie is sent wherever the link was clicked.
+        """Exchange the link for a cookie.
+
+        The answer redirects to the page in a step of its own, so that the browser sends the cookie wherever
+        the link was clicked.
         """
         if is_prefetched(request.headers):
             return _refused()
         session = self._access.used(request.match_info["link"])
         if session is None:
             return _refused()
-        self._say(f"{datetime.now():%H:%M:%S} the desk was opened in a browser")
+        name = self._poller.page_name
+        self._say(f"{datetime.now():%H:%M:%S} a browser opened the {name}")
         target = f"/{session.path_token}/"
+        title = name.capitalize()
         body = (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The desk</title>'
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
             f'<meta http-equiv="refresh" content="0;url={target}"></head>'
-            f'<body><main><h1>The desk</h1><p><a href="{target}">Open the desk</a></p></main></body></html>'
+            f'<body><main><h1>{title}</h1><p><a href="{target}">Open the {name}</a></p></main></body></html>'
         )
         response = web.Response(text=body, content_type="text/html")
         response.set_cookie(
@@ -120,15 +124,15 @@ class PageServer:
         )
         return response
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     async def _home(self, request: web.Request) -> web.StreamResponse:
         return _page(self._poller.render(await self._poller.now()))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """A stream of what changed. Whoever connects gets all, and then what is new."""
-        if self._streams >= _STREAMS:
-            return _line(503, "too many pages of the desk are open")
+        """Send a stream of changes: first all sections, then those that change."""
+        if self._streams >= _MAX_STREAMS:
+            return _line(503, f"too many windows of the {self._poller.page_name} are open")
         self._streams += 1
         self._poller.viewers += 1
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -139,10 +143,10 @@ class PageServer:
             number = 0
             while True:
                 if snapshot is None:
-                    await _sent(response, ":\n\n")
+                    await _send(response, ":\n\n")
                 else:
                     changes = self._poller.changes_since(number) if number else []
-                    told = {
+                    update = {
                         "title": snapshot.title,
                         "where": snapshot.where,
                         "sections": {
@@ -150,7 +154,7 @@ class PageServer:
                         },
                         "changes": " ".join(changes),
                     }
-                    await _sent(response, f"data: {json.dumps(told)}\n\n")
+                    await _send(response, f"data: {json.dumps(update)}\n\n")
                     marks, number = snapshot.marks, snapshot.number
                 snapshot = await self._next(request, number)
         except (ConnectionError, TimeoutError):
@@ -161,9 +165,9 @@ class PageServer:
         return response
 
     async def _next(self, request: web.Request, number: int) -> Snapshot | None:
-        """The next picture; None if there is none for a while. ConnectionError once the page was closed."""
-        for _ in range(round(_BEAT / _LOOK)):
-            if (snapshot := await self._poller.next(number, _LOOK)) is not None:
+        """Return the next snapshot, None if there is none for a while; ConnectionError for a closed page."""
+        for _ in range(round(_BEAT / _POLL)):
+            if (snapshot := await self._poller.next(number, _POLL)) is not None:
                 return snapshot
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError
@@ -171,11 +175,11 @@ class PageServer:
 
     async def _document(self, request: web.Request) -> web.StreamResponse:
         self._check_role("site")
-        return _apart(await self._documents.site_document(request.match_info["name"]))
+        return _isolated(await self._documents.site_document(request.match_info["name"]))
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
         self._check_role("federation")
-        return _apart(await self._documents.report(request.match_info["run"]))
+        return _isolated(await self._documents.report(request.match_info["run"]))
 
     def _check_role(self, role: str) -> None:
         if self._poller.snapshot is None or self._poller.snapshot.state["role"] != role:
@@ -183,45 +187,46 @@ class PageServer:
 
     # ------------------------------------------------------------ deciding
 
-    async def _ask(self, request: web.Request) -> web.StreamResponse:
-        return await self._question(request)
+    async def _confirm(self, request: web.Request) -> web.StreamResponse:
+        return await self._confirmation(request)
 
-    async def _question(self, request: web.Request, by: str = "", wrong: str = "") -> web.StreamResponse:
+    async def _confirmation(
+        self, request: web.Request, by: str = "", problem: str = ""
+    ) -> web.StreamResponse:
         self._check_role("site")
         snapshot, verb = await self._poller.now(), request.match_info["verb"]
         place = StudyFolder(self._folder)
         if not place.file(request.match_info["digest"]).exists():
             raise web.HTTPNotFound
         study = study_values(await asyncio.to_thread(place.read, request.match_info["digest"]))
-        if verb not in study["may"] and not wrong:
-            wrong = f"the study is {study['state']}"
+        if verb not in study["decisions_open"] and not problem:
+            problem = f"the study is {study['state']}"
         form = request[_SESSION].form
-        return _page(
-            question(snapshot.state, study, verb, form, by or account(), wrong), 409 if wrong else 200
-        )
+        page = confirmation(snapshot.state, study, verb, form, by or account(), problem)
+        return _page(page, 409 if problem else 200)
 
     async def _decide(self, request: web.Request) -> web.StreamResponse:
-        """What ``unpooled site approve``, ``decline`` and ``withdraw`` do."""
+        """Decide about a study, as ``unpooled site approve`` and ``unpooled site decline`` do."""
         if request.content_type != "application/x-www-form-urlencoded":
             return _refused()
-        async with asyncio.timeout(_PATIENT):
-            given = {name: str(value) for name, value in (await request.post()).items()}
-        if not right_secret(request[_SESSION], given.get("secret", "")):
+        async with asyncio.timeout(_TIMEOUT):
+            fields = {name: str(value) for name, value in (await request.post()).items()}
+        if not right_secret(request[_SESSION], fields.get("secret", "")):
             return _refused()
-        by, digest, verb = given.get("by", "").strip(), *(request.match_info[n] for n in ("digest", "verb"))
+        by, digest, verb = fields.get("by", "").strip(), *(request.match_info[n] for n in ("digest", "verb"))
         self._check_role("site")
         try:
             if len(by) > 100 or not by.isprintable():
                 raise InputError("the name must be one line of at most 100 characters")
-            reason = checked_reason(given.get("reason", ""))
+            reason = checked_reason(fields.get("reason", ""))
             if verb == "approve" and reason:
                 raise InputError("an approval has no reason")
             place = StudyFolder(self._folder)
-            async with self._deciding:  # a button that is pressed twice decides once
+            async with self._deciding:  # a double click decides once
                 await asyncio.to_thread(place.decide, digest, VERBS[verb], by, reason)
             self._poller.invalidate()
         except (InputError, LedgerError, OSError) as error:
-            return await self._question(request, by, str(error))
+            return await self._confirmation(request, by, str(error))
         return web.Response(status=303, headers={"Location": "../../"})
 
 
@@ -240,8 +245,8 @@ def _page(html: str, status: int = 200) -> web.Response:
     return web.Response(status=status, text=html, content_type="text/html")
 
 
-def _apart(html: str) -> web.Response:
-    """A document that is read like a file: it cannot ask the desk for anything."""
+def _isolated(html: str) -> web.Response:
+    """Return a document that the browser treats like a file: it cannot request anything from this server."""
     response = _page(html)
     response.headers["Content-Security-Policy"] = documents.POLICY
     return response
@@ -254,12 +259,12 @@ def _fixed(text: str, kind: str) -> Handler:
     return answer
 
 
-async def _calm(request: web.Request, response: web.StreamResponse) -> None:
-    for name, value in _CALM.items():
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.popall("Server", None)
 
 
-async def _sent(response: web.StreamResponse, text: str) -> None:
-    async with asyncio.timeout(_PATIENT):
+async def _send(response: web.StreamResponse, text: str) -> None:
+    async with asyncio.timeout(_TIMEOUT):
         await response.write(text.encode())

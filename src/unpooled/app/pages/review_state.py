@@ -1,6 +1,6 @@
-"""The state of a site's folder as plain values: studies, copy, what left, budget.
+"""The state of a site's folder as plain values: studies, summary table, log, privacy budget.
 
-Nothing is written or locked. Rows of the data are never opened: what is shown of persons is the copy.
+Nothing is written or locked. The site's data are never opened: the page shows the summary table only.
 """
 
 import contextlib
@@ -27,21 +27,22 @@ from unpooled.site.log_files import segments
 from unpooled.site.policy import Policy
 from unpooled.site.study import allowed_questions, sentences
 from unpooled.site.study_store import APPROVED as STUDY_APPROVED
-from unpooled.site.study_store import DECLINED, WITHDRAWN, ReceivedStudy, StudyFolder
+from unpooled.site.study_store import DECLINED, PENDING, WITHDRAWN, ReceivedStudy, StudyFolder
 from unpooled.site.table_notes import rare_categories_in
 from unpooled.site.table_store import ABOUT, APPROVED, ERASURES, TABLE, ReadOnlySummaryFolder
 
-SIGNS = ("invitation.json", "log.jsonl", f"summary/{ABOUT}")  # one of them is in a site's folder, or a study
+MARKERS = ("invitation.json", "log.jsonl", f"summary/{ABOUT}")  # a site's folder has one of them, or a study
 VERBS = {"approve": STUDY_APPROVED, "decline": DECLINED, "withdraw": WITHDRAWN}
-_ROWS = 6  # groups of the copy that the page shows; the copy's own page has more
-_HEALTH = 1.5  # seconds between looks whether the site runs and is connected
-_NOBODY: dict[str, Any] = {"name": "", "federation": "", "state": "", "up": False, "problems": []}
-_AGAIN = 0.3  # seconds after which a fault is looked at again: a site may have been writing the line
+_ROWS = 6  # groups of the summary table on the page; its own page has more
+_HEALTH = 1.5  # seconds between checks whether the site runs and is connected
+_NOT_JOINED: dict[str, Any] = {"name": "", "federation": "", "state": "", "up": False, "problems": []}
+_AGAIN = 0.3  # seconds after which a fault is checked again: the site may have been writing the line
 
 
 def is_site(folder: Path) -> bool:
-    came = any(len(path.stem) == 64 for path in StudyFolder(folder).path.glob("[0-9a-f]*.json"))
-    return came or any((folder / sign).exists() for sign in SIGNS)
+    """Return True for the folder of a site: it has an invitation, a log, a summary table or a study."""
+    has_study = any(len(path.stem) == 64 for path in StudyFolder(folder).path.glob("[0-9a-f]*.json"))
+    return has_study or any((folder / marker).exists() for marker in MARKERS)
 
 
 class SiteState:
@@ -49,16 +50,16 @@ class SiteState:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._copy, self._log = CachedReading(self._read_copy), BackgroundReading(self._read_log)
-        self._kept: dict[str, CachedReading] = {}  # studies, by digest
-        self._known = (-math.inf, _NOBODY)  # when the health was looked at, and what it was
+        self._table, self._log = CachedReading(self._read_table), BackgroundReading(self._read_log)
+        self._received: dict[str, CachedReading] = {}  # studies, by digest
+        self._last_health = (-math.inf, _NOT_JOINED)  # when the health was checked, and the result
 
     @property
     def gone(self) -> bool:
         return not is_site(self.folder)
 
     def read(self) -> dict[str, Any]:
-        """All that the desk shows; UnpooledError or OSError if it cannot be read just now."""
+        """Return all values of the page; raise UnpooledError or OSError if a file cannot be read now."""
         record, checked = self._log.get(self._log_files()) or (None, "")
         policy = self._policy(record)
         health = self._health()
@@ -70,7 +71,7 @@ class SiteState:
             **{name: health[name] for name in ("federation", "state", "up")},
             "problems": [*health["problems"], *damaged],
             "studies": studies,
-            "summary": self._copy.get(self._copy_files()),
+            "summary": self._table.get(self._table_files()),
             "mode": policy.protect.mode if policy is not None else None,
             "purposes": list(policy.studies.purposes) if policy is not None else [],
             "auto_approve": policy is not None and policy.protect.auto_approve,
@@ -82,48 +83,50 @@ class SiteState:
     # ------------------------------------------------------------ parts
 
     def _health(self) -> dict[str, Any]:
-        """Whether the site runs and is connected, where it joined a federation; looked at now and then."""
+        """Return whether a site that joined a federation runs and is connected; checked now and then."""
         if not (self.folder / "invitation.json").exists():
-            return _NOBODY
-        if time.monotonic() - self._known[0] > _HEALTH:
-            self._known = (time.monotonic(), self._look())
-        return self._known[1]
+            return _NOT_JOINED
+        if time.monotonic() - self._last_health[0] > _HEALTH:
+            self._last_health = (time.monotonic(), self._check_health())
+        return self._last_health[1]
 
-    def _look(self) -> dict[str, Any]:
+    def _check_health(self) -> dict[str, Any]:
         try:
-            found = site_health(SiteFolder(self.folder.absolute()))
+            health = site_health(SiteFolder(self.folder.absolute()))
         except (UnpooledError, OSError, ValueError, KeyError) as error:
-            return {**_NOBODY, "problems": [str(error)]}
-        told = [problem.text for problem in found.problems if not problem.text.startswith("the study ")]
+            return {**_NOT_JOINED, "problems": [str(error)]}
+        problems = [issue.text for issue in health.problems if not issue.text.startswith("the study ")]
         return {
-            "name": found.name,
-            "federation": found.federation,
-            "state": found.sites[found.name],
-            "up": found.up,
-            "problems": told,
+            "name": health.name,
+            "federation": health.federation,
+            "state": health.sites[health.name],
+            "up": health.up,
+            "problems": problems,
         }
 
     def _studies(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """Every study that came, and what is wrong with files that are none."""
-        place, found, damaged = StudyFolder(self.folder), [], []
-        for path in place.path.glob("[0-9a-f]*.json"):
-            kept = self._kept.setdefault(path.stem, CachedReading(partial(_read_study, place, path.stem)))
-            read = kept.get(signature([path]))
-            if isinstance(read, ReceivedStudy):
-                found.append(read)
+        """Return every study that the site received, and what is wrong with files that are not studies."""
+        store = StudyFolder(self.folder)
+        studies: list[ReceivedStudy] = []
+        damaged: list[str] = []
+        for path in store.path.glob("[0-9a-f]*.json"):
+            cached = CachedReading(partial(_read_study, store, path.stem))
+            study = self._received.setdefault(path.stem, cached).get(signature([path]))
+            if isinstance(study, ReceivedStudy):
+                studies.append(study)
             else:
-                damaged.append(read)
-        found.sort(key=lambda kept: (kept.received, kept.study.digest))
-        return [study_values(kept) for kept in found], damaged
+                damaged.append(study)
+        studies.sort(key=lambda received: (received.received, received.study.digest))
+        return [study_values(received) for received in studies], damaged
 
-    def _copy_files(self) -> tuple[Any, ...]:
+    def _table_files(self) -> tuple[Any, ...]:
         place = ReadOnlySummaryFolder(self.folder)
         names = (TABLE, ABOUT, APPROVED)
         return signature(
             [*(place.path / name for name in names), place.renewal / ABOUT, self.folder / ERASURES]
         )
 
-    def _read_copy(self) -> dict[str, Any] | None:
+    def _read_table(self) -> dict[str, Any] | None:
         place = ReadOnlySummaryFolder(self.folder)
         if not place.exists:
             return None
@@ -142,7 +145,7 @@ class SiteState:
             "approved": place.approved,
             "digest": place.digest,
             "facts": facts(table, settings, rare_categories_in(place.path)),
-            "renewal": place.pending,
+            "update_pending": place.pending,
             "headings": [heading for heading, _ in cells],
             "rows": [["" if math.isnan(v) else f"{v:.6g}" for v in row] for row in rows],
         }
@@ -152,7 +155,7 @@ class SiteState:
         return signature([*segments(self.folder / "log.jsonl"), *(self.folder / name for name in names)])
 
     def _read_log(self) -> tuple[LogReport | None, str]:
-        """The log, checked. A fault counts if it is there twice: a site may be writing meanwhile."""
+        """Return the checked log. A fault counts if it is found twice: the site may be writing meanwhile."""
         log = self.folder / "log.jsonl"
         if not log.exists():
             return None, ""
@@ -172,7 +175,7 @@ class SiteState:
         return None
 
     def _budget(self, policy: Policy | None) -> dict[str, Any] | None:
-        """What is spent of the privacy budget, by the ledger; None where there is no budget."""
+        """Return what is spent of the privacy budget, by the ledger; None if there is no budget."""
         if policy is None or not policy.private:
             return None
         dp, path = policy.dp, self.folder / "ledger.sqlite"
@@ -195,34 +198,34 @@ class SiteState:
         return values
 
 
-def _read_study(place: StudyFolder, digest: str) -> ReceivedStudy | str:
-    """A study, or what is wrong with its file."""
+def _read_study(store: StudyFolder, digest: str) -> ReceivedStudy | str:
+    """Return a study, or what is wrong with its file."""
     try:
-        return place.read(digest)
+        return store.read(digest)
     except LedgerError as error:
         return str(error)
 
 
-def study_values(kept: ReceivedStudy) -> dict[str, Any]:
-    """A study with all that it says of itself, and what may be decided about it now."""
-    may = {"waiting": ("approve", "decline"), "approved": ("withdraw",)}
+def study_values(received: ReceivedStudy) -> dict[str, Any]:
+    """Return the statement of a study, its state, and the decisions that are open."""
+    study, open_in = received.study, {PENDING: ("approve", "decline"), STUDY_APPROVED: ("withdraw",)}
     return {
-        "digest": kept.study.digest,
-        "title": kept.study.title,
-        "purpose": kept.study.purpose,
-        "state": kept.display_state,
-        "pending": kept.is_pending,
-        "received": kept.received,
-        "expires": kept.study.expires,
-        "sentences": sentences(kept.study),
-        "asked": allowed_questions(kept.study),
-        "decisions": [vars(decision) for decision in kept.decisions],
-        "may": () if kept.study.expired else may.get(kept.state, ("approve",)),
+        "digest": study.digest,
+        "title": study.title,
+        "purpose": study.purpose,
+        "state": received.display_state,
+        "pending": received.is_pending,
+        "received": received.received,
+        "expires": study.expires,
+        "sentences": sentences(study),
+        "queries": allowed_questions(study),
+        "decisions": [vars(decision) for decision in received.decisions],
+        "decisions_open": () if study.expired else open_in.get(received.state, ("approve",)),
     }
 
 
 def _sent(record: LogReport, checked: str) -> dict[str, Any]:
-    """What left the site so far, and whether the record of it is whole."""
+    """Return what the site has sent, by its log, and whether the log is intact."""
     return {
         "intact": record.intact,
         "verdict": verdict(record),
