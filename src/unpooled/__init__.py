@@ -1,7 +1,7 @@
-"""Cluster data that cannot be pooled.
+"""Federated clustering of data that cannot be pooled.
 
-Sites keep their rows; only protected cluster summaries travel; the result is what pooling would have given,
-or as close to it as the protection that a site chose allows.
+Sites keep their rows and send protected sums and counts. The result is the clustering of the pooled rows, or
+as close to it as the protection that a site chose allows.
 
 >>> from unpooled import FederatedKMeans
 >>> model = FederatedKMeans(n_clusters=2, random_state=0)
@@ -109,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name where it is first used, so that ``import unpooled`` is quick."""
+    """Import a public name when it is first used, so that ``import unpooled`` is quick."""
     if name in _HOME:
         return getattr(import_module(f"unpooled.{_HOME[name]}"), name)
     raise AttributeError(f"module 'unpooled' has no attribute {name!r}")

@@ -1,30 +1,30 @@
-"""Everything that unpooled raises on purpose.
+"""The errors of unpooled.
 
 ::
 
     UnpooledError
-    ├── InputError          what was handed in cannot be used (also a ValueError)
-    │   ├── SchemaMismatchError  sites do not have the same columns; carries the differences as a table
-    │   └── TooFewPeopleError   a site has fewer persons than a group of its copy needs
-    ├── CodecError        bytes that are not one of our messages (also a ValueError)
-    ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
-    ├── ForecastRefusedError   so much noise, for so few rows, that differential privacy would find no clusters
-    ├── MissingExtraError      a package is not installed; says which extra has it (also an ImportError)
-    ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
-    ├── PolicyError       a site's policy that cannot be read; names the file, section and key (a ValueError)
-    ├── LedgerError       a site's ledger, log or copy that is damaged, or in use by another process
-    ├── NotApprovedError       a site's copy that nobody approved yet: it answers nothing before
-    ├── ReplyError          a reply that no honest site could send; the round goes on without it
-    ├── TooFewAnswersError     an exchange that fewer sites answered than the quorum asks
-    ├── EngineError      the engine between machines does not do what it was told
-    │   └── EngineUnreachableError    its server cannot be reached, or lost the run: another try may do
-    ├── SiteFailedError        a site raised; names the site, the round and the question
-    └── Refused           raised at a site to decline a question, with a reason it lets others see
+    ├── InputError                 input that cannot be used (also a ValueError)
+    │   ├── SchemaMismatchError    sites do not have the same columns; carries the differences as a table
+    │   └── TooFewPeopleError      a site has fewer people than a group of its summary table needs
+    ├── CodecError                 bytes that are not a message of unpooled (also a ValueError)
+    ├── CheckpointError            a checkpoint that is damaged, or of another run or version (a ValueError)
+    ├── ForecastRefusedError       too much noise for so few rows: differential privacy would find no clusters
+    ├── MissingExtraError          a package is not installed; names the extra that has it (an ImportError)
+    ├── ModelError                 a saved model that is damaged or of another version (also a ValueError)
+    ├── PolicyError                a site's policy that cannot be read; names file, section and key
+    ├── LedgerError                a site's records that are damaged, or in use by another process
+    ├── NotApprovedError           a site's summary table that nobody has approved yet
+    ├── ReplyError                 a reply that no honest site could send; the round goes on without it
+    ├── TooFewAnswersError         fewer sites answered than the quorum demands
+    ├── EngineError                the engine between machines failed
+    │   └── EngineUnreachableError its server cannot be reached, or lost the run; another try may succeed
+    ├── SiteFailedError            a question failed at a site; names the site, the round and the question
+    └── QueryRefusedError          a site refuses a question, with a reason that others may read
 """
 
 
 class UnpooledError(Exception):
-    """The root: catch this to catch all that unpooled raises on purpose."""
+    """The base class of all errors that unpooled raises on purpose."""
 
 
 class InputError(UnpooledError, ValueError):
@@ -32,7 +32,7 @@ class InputError(UnpooledError, ValueError):
 
 
 class SchemaMismatchError(InputError):
-    """Sites do not have the columns alike. ``table``: a heading, then each column that differs, by site."""
+    """Sites do not have the same columns. ``table``: a heading, then each column that differs, by site."""
 
     def __init__(self, message: str, table: tuple[tuple[str, ...], ...] = ()) -> None:
         super().__init__(message)
@@ -40,11 +40,11 @@ class SchemaMismatchError(InputError):
 
 
 class TooFewPeopleError(InputError):
-    """A site has fewer persons than a group of its copy needs: it has no copy, and does not answer."""
+    """A site has fewer people than a group of its summary table needs, so it cannot answer."""
 
 
 class CodecError(UnpooledError, ValueError):
-    """Bytes that are not a message of ours, or a message that does not fit its type."""
+    """Bytes that are not a message of unpooled, or a message that does not fit its type."""
 
 
 class CheckpointError(UnpooledError, ValueError):
@@ -52,19 +52,19 @@ class CheckpointError(UnpooledError, ValueError):
 
 
 class ForecastRefusedError(UnpooledError, ValueError):
-    """A private clustering that would drown in noise; says which epsilon, or how many rows, would do."""
+    """A private clustering that noise would dominate; names an epsilon, or a number of rows, to use."""
 
 
 class MissingExtraError(UnpooledError, ImportError):
-    """A package that this needs is not installed; the message names the extra that has it."""
+    """A required package is not installed; the message names the extra that has it."""
 
 
 class ModelError(UnpooledError, ValueError):
-    """A saved model, or the folder of a run, that is damaged, not one of ours, or of another version."""
+    """A saved model, or the folder of a run, that is damaged, of another program, or of another version."""
 
 
 class PolicyError(UnpooledError, ValueError):
-    """A site's policy that cannot be read or makes no sense."""
+    """A site's policy that cannot be read or contradicts itself."""
 
 
 class LedgerError(UnpooledError, RuntimeError):
@@ -72,7 +72,7 @@ class LedgerError(UnpooledError, RuntimeError):
 
 
 class NotApprovedError(UnpooledError, RuntimeError):
-    """A site's copy that nobody approved yet; until then the site answers nothing."""
+    """A site's summary table that nobody has approved yet; until then the site answers no question."""
 
 
 class ReplyError(UnpooledError, ValueError):
@@ -80,7 +80,7 @@ class ReplyError(UnpooledError, ValueError):
 
 
 class TooFewAnswersError(UnpooledError, RuntimeError):
-    """Fewer sites answered than the quorum asks."""
+    """Fewer sites answered than the quorum demands."""
 
 
 class SiteFailedError(UnpooledError, RuntimeError):
@@ -88,12 +88,12 @@ class SiteFailedError(UnpooledError, RuntimeError):
 
 
 class QueryRefusedError(UnpooledError):
-    """A site declines to answer; the text is the reason it allows to be shown."""
+    """A site refuses to answer; the message is the reason that others may read."""
 
 
 class EngineError(UnpooledError, RuntimeError):
-    """The engine that carries a run between machines does not do what it was told."""
+    """The engine that carries a run between machines failed."""
 
 
 class EngineUnreachableError(EngineError):
-    """The engine's server cannot be reached, or lost the run; another try may do."""
+    """The engine's server cannot be reached, or lost the run; another try may succeed."""

@@ -1,4 +1,4 @@
-"""The array types used in annotations, and the type of a site's rows."""
+"""Array types for annotations, and the type of a site's rows."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 PAGE = ROOT / "docs" / "extending.md"
-POLICY = "version = 2\n[jobs]\nmodules = ['hospital_methods']\n[protect]\nmode = 'raw'"
+POLICY = "format = 1\n[jobs]\nmodules = ['hospital_methods']\n[protect]\nmode = 'raw'"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_it_runs_at_sites_with_a_policy_and_ends_with_the_same_bits(hospital, ro
 
 
 def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
-    site = open_site("site-0", rows["site-0"], parse("version = 2"))
+    site = open_site("site-0", rows["site-0"], parse("format = 1"))
     done = run(
         hospital.Spherical(k=3), Simulation([site, *(Site(s, X) for s, X in rows.items() if s != "site-0")])
     )
@@ -71,7 +71,7 @@ def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
 
 
 def test_a_module_that_is_not_installed_is_named():
-    policy = parse("version = 2\n[jobs]\nmodules = ['no_such']")
+    policy = parse("format = 1\n[jobs]\nmodules = ['no_such']")
     with pytest.raises(PolicyError, match=r"\[jobs\] modules: module no_such cannot be imported"):
         open_site("a", np.zeros((30, 2)), policy)
 
@@ -80,7 +80,7 @@ def test_reading_a_policy_imports_nothing(tmp_path, monkeypatch):
     """Somebody else's policy may be read, e.g. for its bounds; only who opens a site trusts its modules."""
     (tmp_path / "sent_with_a_policy.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = "version = 2\n[jobs]\nmodules = ['sent_with_a_policy']\nalgorithms = ['lloyd', 'theirs']"
+    text = "format = 1\n[jobs]\nmodules = ['sent_with_a_policy']\nalgorithms = ['lloyd', 'theirs']"
     policy = parse(text)
     assert policy.jobs.modules == ("sent_with_a_policy",)
     assert policy.digest
@@ -90,7 +90,7 @@ def test_reading_a_policy_imports_nothing(tmp_path, monkeypatch):
 
 
 def test_a_method_that_no_module_has_is_named(hospital):
-    policy = parse("version = 2\n[jobs]\nmodules = ['hospital_methods']\nalgorithms = ['lloid']")
+    policy = parse("format = 1\n[jobs]\nmodules = ['hospital_methods']\nalgorithms = ['lloid']")
     with pytest.raises(PolicyError, match=r"unknown 'lloid'; known are lloyd, .*spherical"):
         open_site("a", np.zeros((30, 2)), policy)
 

@@ -330,7 +330,7 @@ def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
 
 def test_a_real_site_answers_from_its_copy_with_holes_and_lacking_columns():
     X, _ = holed(1, n=400)
-    policy = parse("version = 2\n[protect]\nmin_group_size = 5\nauto_approve = true")
+    policy = parse("format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true")
     tables = {"a": named(X[:200]), "b": Table.from_columns({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
     real = Simulation([open_site(name, table, policy) for name, table in tables.items()])
     copies = Simulation.from_rows(

@@ -162,7 +162,7 @@ def test_hidden_memberships_are_told():
 
 @pytest.mark.parametrize("m", [1, 1.0, 0.3, np.nan, "soft"])
 def test_m_of_one_or_less_is_an_error_with_the_reason(data, m):
-    with pytest.raises(InputError, match=r"m must be a finite number above 1, .* Near 1 they become 0 or 1"):
+    with pytest.raises(InputError, match=r"m must be a finite number above 1, .* Near m = 1 they become 0 or 1"):
         model(m=m).fit(data)
 
 

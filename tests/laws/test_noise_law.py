@@ -26,7 +26,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 RULES = """
-version = 2
+format = 1
 [protect]
 mode = "dp"
 [dp]
@@ -94,16 +94,16 @@ def test_the_schema_of_a_noise_site_is_its_policy():
 def test_what_is_declared_must_be_so_and_there_is_no_copy_beside_noise(tmp_path):
     table = next(tables(0))
     wrong = {
-        "rows = 500": ("rows = 299", "300 rows, more than the 299 that are declared"),
+        "rows = 500": ("rows = 299", "the table has 300 rows, more than the declared 299"),
         '["x", "y"]': ('["x", "z"]', "there is no column 'z'"),
         '"x", ': ('"illness", ', "illness is declared as a number, and holds category"),
     }
     for old, (new, says) in wrong.items():
         with pytest.raises(PolicyError, match=says):
             open_site("a", table, parse(RULES.replace(old, new)))
-    open_site("a", table, parse("version = 2\n[protect]\nauto_approve = true"), tmp_path).close()
+    open_site("a", table, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path).close()
     with pytest.raises(
-        LedgerError, match=r"has a copy, and the policy has mode = .dp.: a site has one or the"
+        LedgerError, match=r"the folder has a summary table, and the policy has mode = .dp.: a site has one or the"
     ):
         open_site("a", table, parse(RULES), tmp_path)
 
@@ -151,7 +151,7 @@ def test_a_simulated_purse_never_serves_a_site_with_rules(tmp_path):
     question = AskNoisyMoments(0.1, np.full(2, 9.0))
     request = Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))
     for mode, says in (("summary", "answers from its copy, not with noise"), ("raw", "no budget for noise")):
-        policy = parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto_approve = true')
+        policy = parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true')
         site = open_site("a", X, policy, tmp_path / mode)
         (reply,) = site.answer(request).replies
         assert says in reply.reason

@@ -231,7 +231,7 @@ def unpooled(*args, cwd, path=True):
 
 @each
 def test_policy_file(own, tmp_path):
-    (tmp_path / "p.toml").write_text(f'version = 2\n\n[jobs]\nmodules = ["{own.module}"]\n')
+    (tmp_path / "p.toml").write_text(f'format = 1\n\n[jobs]\nmodules = ["{own.module}"]\n')
     assert unpooled("site", "policy", "--check", "p.toml", cwd=tmp_path).returncode == 0
     assert own.module in unpooled("site", "policy", "p.toml", cwd=tmp_path).stdout
     missing = unpooled("site", "policy", "--check", "p.toml", cwd=tmp_path, path=False)
@@ -269,13 +269,13 @@ def test_fit(own, tmp_path):
 @each
 def test_sites_with_a_policy(own, tmp_path):
     """Those that own.name the module answer with the same bits as in process; another refuses."""
-    rules = parse(f'version = 2\n[protect]\nmode = "raw"\n[jobs]\nmodules = ["{own.module}"]')
+    rules = parse(f'format = 1\n[protect]\nmode = "raw"\n[jobs]\nmodules = ["{own.module}"]')
     method = own.M(k=4, min_cluster_size=5, max_rounds=4)
     sites = [open_site(s, x, rules, folder=tmp_path / s) for s, x in TABLES.items()]
     behind = run(method, Simulation(sites), seed=1, quorum=1.0)
     plain = run(method, Simulation.from_rows(TABLES, min_cluster_size=5), seed=1)
     assert behind.state.centers.tobytes() == plain.state.centers.tobytes()
-    closed = open_site("west", TABLES["west"], parse("version = 2"))
+    closed = open_site("west", TABLES["west"], parse("format = 1"))
     done = run(method, Simulation([*sites[:2], closed]), seed=1)
     assert any("the policy does not allow cold." in r.silent.get("west", "") for r in done.history)
 

@@ -81,7 +81,7 @@ def test_equal_subtotals_have_equal_bytes_and_travel():
         ({"kind": "no such"}, "a sum of no such"),
         ({"sites": 0}, "a sum over 0 sites"),
         ({"low": (0,)}, "a sum of 3 fields"),
-        ({"low": (10**6, 0, 0)}, "is no sum of numbers"),
+        ({"low": (10**6, 0, 0)}, "is not a sum of numbers"),
         ({"low": (30, 0, 0)}, "not finite"),
     ],
 )

@@ -209,12 +209,12 @@ class AskOther(Question[Declared], prefix="test_questions"):
 @pytest.mark.parametrize(
     ("question", "why"),
     [
-        (AskSums(), r"does not declare what it sees"),
+        (AskSums(), r"does not declare what it reads"),
         (AskHidden(np.zeros(2)), r"does not declare what it sends as means"),
     ],
 )
 def test_a_question_that_declares_nothing_is_refused_by_a_real_site(question, why):
-    site = open_site("a", rows(0), parse('version = 2\n[protect]\nmode = "raw"'))
+    site = open_site("a", rows(0), parse('format = 1\n[protect]\nmode = "raw"'))
     (reply,) = site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))).replies
     assert isinstance(reply, Refusal)
     assert why in reply.reason
@@ -222,7 +222,7 @@ def test_a_question_that_declares_nothing_is_refused_by_a_real_site(question, wh
 
 def test_a_reply_that_is_not_as_declared_does_not_leave_a_real_site(monkeypatch):
     monkeypatch.setattr("unpooled.site.guards.allowed", lambda *_, **__: {"test_questions.AskOther"})
-    site = open_site("a", rows(0), parse('version = 2\n[protect]\nmode = "raw"'))
+    site = open_site("a", rows(0), parse('format = 1\n[protect]\nmode = "raw"'))
     request = Request(RequestId("r", 0, 0, 0), (Part("each", AskOther(np.zeros(2)), None, 0),))
     (reply,) = site.answer(request).replies
     assert reply.reason == "what test_questions.AskOther would send is not what it declares"
@@ -247,7 +247,7 @@ def test_a_refusal_holds_no_number_from_the_rows(monkeypatch):
     monkeypatch.setattr("unpooled.site.guards.allowed", lambda *_, **__: {"test_questions.AskPositive"})
     reasons = set()
     for seed in range(3):
-        site = open_site("a", rows(seed), parse('version = 2\n[protect]\nmode = "raw"'))
+        site = open_site("a", rows(seed), parse('format = 1\n[protect]\nmode = "raw"'))
         request = Request(RequestId("r", 0, 0, 0), (Part("total", AskPositive(), None, 0),))
         (reply,) = site.answer(request).replies
         assert isinstance(reply, Refusal)
@@ -259,7 +259,7 @@ def test_a_refusal_holds_no_number_from_the_rows(monkeypatch):
 def test_arrays_of_a_question_that_do_not_fit_together_are_refused():
     with pytest.raises(InputError, match=r"AskCrossing: others of shape \(2, 3, 4\), not \(2, 3, 2\)"):
         AskCrossing(np.zeros((3, 2)), np.zeros((2, 3, 4))).lengths()
-    site = open_site("a", rows(0), parse('version = 2\n[protect]\nmode = "raw"'))
+    site = open_site("a", rows(0), parse('format = 1\n[protect]\nmode = "raw"'))
     question = AskCrossing(np.zeros((3, 2)), np.zeros((2, 3, 4)))
     (reply,) = site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))).replies
     assert "others of shape" in reply.reason

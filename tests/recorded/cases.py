@@ -252,7 +252,7 @@ def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -
     """A run over sites that are opened under a policy, what their logs say, or why it came to nothing."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        policy = a.policy(f"version = 2\n{rules}")
+        policy = a.policy(f"format = 1\n{rules}")
         sites = {name: a.open_site(name, X, policy, folder=home / name) for name, X in rows.items()}
         federation: Any = a.Simulation(list(sites.values()), threads=1)
         if carried:

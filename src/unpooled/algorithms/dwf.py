@@ -65,7 +65,7 @@ class LocalMoves(Summable):
 class _Unfolded(ReplyBatch[LocalMoves]):
     """Replies with the centres (S, k, d) in place of the moves, which are computed during the sum.
 
-    In 784 dimensions steps and sums take 7 % longer without this (20 sites, k 10), 17 % longer with 100 sites
+    In 784 dimensions steps and sums take 7% longer without this (20 sites, k 10), 17% longer with 100 sites
     and k 20.
     """
 
@@ -91,7 +91,7 @@ class _Unfolded(ReplyBatch[LocalMoves]):
 
 @dataclass(frozen=True, eq=False)
 class AskLocalMoves(Question[LocalMoves]):
-    """Take up to ``steps`` Lloyd steps from these centres."""
+    """Weighted movement of the site's centres in up to ``steps`` Lloyd steps from these centres."""
 
     reads = "rows"
 
@@ -101,7 +101,7 @@ class AskLocalMoves(Question[LocalMoves]):
 
     def answer_all(self, batch: SiteBatch) -> ReplyBatch[LocalMoves]:
         if self.weighting not in WEIGHTINGS:
-            raise InputError(f"this site knows no weighting {self.weighting!r}")
+            raise InputError(f"this site has no weighting {self.weighting!r}")
         # only in simulations: a site that runs for a long time must not keep bounds of every run
         cache = (
             batch.memory[0].setdefault("local steps", kernels.LabelCache()) if len(batch.memory) > 1 else None
@@ -131,7 +131,7 @@ class AskLocalMoves(Question[LocalMoves]):
         return ReplyBatch(LocalMoves(weighted, weight, moves, ones, inertia), len(batch))
 
     def figures(self) -> Mapping[str, Figure]:
-        """The figures of the reply; equal weights are not counts of rows, so figures name no count then."""
+        """Return the figures of the reply; with equal weights they name no count of rows."""
         declared = super().figures()
         if self.weighting != "equal":
             return declared
@@ -175,7 +175,7 @@ class DWF(Method, method="dwf"):
     min_rounds: int = 1
     window: int = 300
     tol_kind: Literal["relative", "absolute"] = "relative"  # absolute: tol bounds the movement itself
-    kfed_restarts: int = 0  # > 0: start by Holzer's k-FED with so many restarts at sites and server
+    kfed_restarts: int = 0  # > 0: start by Holzer's k-FED with this number of restarts at sites and server
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,7 +194,7 @@ class DWF(Method, method="dwf"):
     def as_published(
         cls, *, k: int | None = None, participation: float = 1.0, weights: str = "counts"
     ) -> Self:
-        """The paper's experiments: eta .01, mu .8, 5 local steps, k-FED start, 1e-8, 10,000 rounds."""
+        """Return the paper's settings: eta 0.01, mu 0.8, 5 local steps, k-FED start, 1e-8, 10,000 rounds."""
         return cls(
             k=k,
             participation=participation,
@@ -266,7 +266,7 @@ class DWF(Method, method="dwf"):
 class EWF(DWF, method="ewf"):
     """Equally weighted federated k-means: DWF with equal weights."""
 
-    advice = "Every site counts alike, however many rows it holds"
+    advice = "Every site has the same weight, however many rows it holds"
 
     weights: str = "equal"
 
@@ -274,5 +274,5 @@ class EWF(DWF, method="ewf"):
     def as_published(
         cls, *, k: int | None = None, participation: float = 1.0, weights: str = "equal"
     ) -> Self:
-        """As DWF's, with equal weights."""
+        """Return the settings of ``DWF.as_published`` with equal weights."""
         return super().as_published(k=k, participation=participation, weights=weights)

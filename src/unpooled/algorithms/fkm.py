@@ -10,8 +10,8 @@ Departures, each of which ``as_published`` undoes unless stated:
 - The authors' "means" of round 0 are raw records (k-means++ seeds). Here, always, they are the means and
   counts of one assignment to those seeds.
 - Their library counts rows AFTER the step while the means belong to the assignment before it, which biases
-  the fixed point (+1 % inertia on overlapping data). The default counts ``before``. With ``after``, p is
-  asked of the count after the step alone, as they do; a site that hides rows asks it of both.
+  the fixed point (+1% inertia on overlapping data). The default counts ``before``. With ``after``, p limits
+  the count after the step alone, as in their code; a site with a minimum above 1 limits both counts.
 - Their server starts afresh every round, and there is no stopping rule: 100 rounds. The default also tries
   the centres at hand, keeps the better of the two, and stops when they rest.
 - Their library (scikit-learn before 1.3) weighs the means in Lloyd's steps but not in k-means++, so that the
@@ -37,7 +37,7 @@ from unpooled.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class AskOneStep(Question[LocalMeans]):
-    """One Lloyd step from these centres; means and counts of the clusters that have at least p rows."""
+    """Means and counts of the site's clusters of at least p rows after one Lloyd step from these centres."""
 
     reads = "rows"
 
@@ -53,7 +53,7 @@ class AskOneStep(Question[LocalMeans]):
         if not after:
             return disclosed_means(batch, local.centers, local.mass, local.squares, self.p)
         # The mean is over the rows before the step, the count after it, and the authors ask for p rows after
-        # it only. A site that hides rows asks for both: its means must be of enough rows.
+        # it only. A site with a minimum asks for both: its means must be of enough rows.
         before = batch.large(local.mass, local.squares, self.p) if batch.minimum > 1 else None
         return disclosed_means(
             batch, local.centers, local.recount, local.recount_squares, self.p, allowed_cells=before
@@ -76,10 +76,10 @@ class FKMState(Message):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FKM(Method, method="fkm"):
-    """Federated k-means after Garst & Reinders. ``p`` is the smallest cluster a site sends."""
+    """Federated k-means after Garst & Reinders. A site sends clusters of at least ``p`` rows."""
 
     citation = "Garst, Reinders: Federated K-Means Clustering. arXiv:2310.01195, 2023."
-    advice = "Sites hold different clusters, and may show their own means every round"
+    advice = "Sites hold different clusters, and may disclose their own means every round"
     visibility = "each site's means"
     asks = (AskLocalMeans, AskOneStep)
 
@@ -101,7 +101,7 @@ class FKM(Method, method="fkm"):
 
     @classmethod
     def as_published(cls, *, k: int | None = None, p: int = 2, rounds: int = 100) -> Self:
-        """The authors' experiments: counts after the step, a fresh server every round, no stopping rule."""
+        """Return the authors' settings: counts after the step, a fresh server a round, no stopping rule."""
         return cls(
             k=k,
             p=p,
@@ -167,7 +167,7 @@ class FKM(Method, method="fkm"):
     def clustered(
         self, means: FloatArray, counts: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """The server's k-means of all means: centres (k, d) and their inertia."""
+        """Return the server's k-means of all means: centres (k, d) and their inertia."""
         if self.server_seeds == "unweighted" and len(means) >= self.clusters:
             return self._unweighted(means, counts, rng)
         seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)

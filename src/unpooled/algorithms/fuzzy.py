@@ -7,10 +7,10 @@ Two ways to merge the sites' centres:
 
 - ``merge="avg1"`` (eq. 8): the weighted mean of the sites' centres, cluster by cluster. It needs totals only.
 - ``merge="avg2"`` (eq. 9): k-means of all sites' centres, unweighted; k-means++ in the first round, from the
-  last centres after that. The server sees every site's centres.
+  last centres after that. The server receives every site's centres.
 
 With one local step and weights sum(u^m), avg1 IS fuzzy c-means of the pooled rows, to rounding. That is the
-default, from the start of seeding.py, R starts in the same exchanges, the lowest objective J_m wins.
+default, from the start of seeding.py, with R starts in the same exchanges; the lowest objective J_m wins.
 
 As the authors' code has it, and departing from the printed text: memberships are standard, (d_j / d_l) to the
 power -2 / (m - 1) with unsquared distances (printed eq. 5 squares them, which equals m' = (m + 1) / 2); sites
@@ -52,7 +52,7 @@ class FuzzyState(Message):
 
     centers: FloatArray  # (k, d)
     inertia: float  # J_m of the centres before the last step; inf before the first, nan in avg2
-    score: float  # the same, with rows that no site showed counted as if they had no cluster
+    score: float  # the same, with suppressed rows counted as if they had no cluster
     movement: float  # of the centres in the last step, summed over clusters
     seen: FloatArray  # (k,) weight seen so far, for partial participation
     threshold: float  # movement that counts as rest
@@ -62,7 +62,7 @@ class FuzzyState(Message):
 
     @property
     def suppressed(self) -> bool:
-        """True if a site hid rows."""
+        """True if a site suppressed rows."""
         return self.score > self.inertia
 
 
@@ -78,9 +78,7 @@ class Fuzzy(Method, method="fuzzy"):
         "Stallmann, Wilbik: Towards Federated Clustering: A Federated Fuzzy c-Means Algorithm (FFCM). "
         "FL-AAAI 2022."
     )
-    advice = (
-        "Rows between clusters shall belong to several: memberships instead of labels (FederatedFuzzyCMeans)"
-    )
+    advice = "Rows between clusters belong to several: memberships instead of labels (FederatedFuzzyCMeans)"
     asks = (
         AskLocalMeans,
         AskFuzzySums,
@@ -127,7 +125,7 @@ class Fuzzy(Method, method="fuzzy"):
         merge: Literal["avg1", "avg2"] = "avg1",
         rounds: int = 100,
     ) -> Self:
-        """The authors' experiments: sites run to convergence, weights sum(u), start rand[0, 1)^d."""
+        """Return the authors' settings: sites run to convergence, weights sum(u), start rand[0, 1)^d."""
         return cls(
             k=k,
             m=m,
@@ -235,7 +233,7 @@ class Fuzzy(Method, method="fuzzy"):
                 after = np.where(clustering.mass[0][:, None] > 0, clustering.centers[0], before)
             else:
                 after = kernels.local_steps(means, offsets, before, steps=300).centers[0]
-        # too few means for k-means: go on only if other sites, which may show more, are asked next round
+        # too few means for k-means: go on only if other sites, which may disclose more, are asked next round
         waiting = len(means) < self.clusters and self.participation != 1.0
         moved = np.inf if waiting else _moved(before, after)
         return replace(state, centers=after, movement=moved, rounds=state.rounds + 1)
@@ -246,7 +244,7 @@ class Fuzzy(Method, method="fuzzy"):
     def score_restarts(
         self, sites: tuple[SiteId, ...], centers: FloatArray
     ) -> Steps[tuple[FloatArray, FloatArray]]:
-        """J_m of every restart (R, k, d), and the same with hidden rows counted as if they had no cluster."""
+        """Return J_m of every restart (R, k, d), and the same with suppressed rows as if in no cluster."""
         asks: list[Steps[Any]] = [total(sites, AskFuzzySums(centers, self.m)), total(sites, AskMoments())]
         # down: every restart's centres; up: their sums, and the moments
         sums, moments = yield from together(asks)
@@ -255,7 +253,7 @@ class Fuzzy(Method, method="fuzzy"):
 
 
 def _scored(sums: FuzzySums, n: float, idle: float) -> FloatArray:
-    """(R,) J_m, plus the J_m of rows that no site showed as if all centres were the grand mean."""
+    """(R,) J_m, plus the J_m of suppressed rows as if all centres were the grand mean."""
     suppressed = np.maximum(n - sums.rows.sum(axis=1), 0.0)
     scores: FloatArray = sums.inertia.sum(axis=1) + np.where(suppressed > 1e-9 * n, suppressed, 0.0) * idle
     return scores

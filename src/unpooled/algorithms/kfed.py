@@ -16,8 +16,8 @@ Two methods carry this name, and comparisons mix them up:
 
 The default (``variant="weighted"``) is the second with the means weighted by their sizes and ten restarts.
 A site sends means and counts; a cluster below its minimum size is left out. Published code sends raw rows
-where a site has fewer rows than clusters; here such a row is a cluster of one and is hidden by any minimum
-above 1.
+where a site has fewer rows than clusters; here such a row is a cluster of one, and any minimum above 1
+suppresses it.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from unpooled.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class AskDennisMeans(Question[LocalMeans]):
-    """Dennis et al., algorithm 1: cluster your rows into k' by the projected, awkwardly started k-means."""
+    """Means and counts of the site's own clusters: at most k', by algorithm 1 of Dennis et al."""
 
     reads = "rows"
 
@@ -109,10 +109,10 @@ class KFedState(Message):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KFed(Method, method="k-fed"):
-    """One-shot clustering. ``k_local`` is k', the number of clusters a site looks for (default: k)."""
+    """One-shot clustering. ``k_local`` is k', the number of clusters that a site looks for (default: k)."""
 
     citation = "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
-    advice = "Sites can answer only once, hold few of the clusters each, and may show their own means"
+    advice = "Sites can answer only once, hold few of the clusters each, and may disclose their own means"
     visibility = "each site's means"
     asks = (AskLocalMeans, AskDennisMeans)
 
@@ -131,17 +131,20 @@ class KFed(Method, method="k-fed"):
 
     @classmethod
     def as_published(cls, *, k: int | None = None, k_local: int | None = None) -> Self:
-        """Dennis et al., algorithms 1 and 2."""
+        """Return the settings of algorithms 1 and 2 of Dennis et al."""
         return cls(k=k, k_local=k_local, variant="dennis")
 
     @classmethod
     def as_published_code(cls, *, k: int | None = None, k_local: int | None = None) -> Self:
-        """Dennis et al.'s code, whose server goes on to convergence: what Garst & Reinders compare with."""
+        """Return the settings of Dennis et al.'s code, whose server goes on to convergence.
+
+        Garst & Reinders compare with these.
+        """
         return cls(k=k, k_local=k_local, variant="dennis", server_steps=300)
 
     @classmethod
     def as_published_by_holzer(cls, *, k: int | None = None, restarts: int = 5) -> Self:
-        """Holzer et al.: with 5 restarts as the start of DWF; their tables' k-FED column uses 1."""
+        """Return the settings of Holzer et al.: 5 restarts to start DWF; the k-FED of their tables has 1."""
         return cls(k=k, variant="holzer", local_restarts=restarts, server_restarts=restarts)
 
     def work_limits(self) -> WorkLimits:
@@ -183,7 +186,7 @@ def _dennis_server(means: list[FloatArray], k: int, steps: int = 1) -> FloatArra
     """Dennis et al., algorithm 2: one site's means, farthest-first up to k, unweighted Lloyd."""
     pool = np.concatenate(means)
     if len(pool) < k:
-        raise InputError(f"k={k} clusters from {len(pool)} local means: the sites showed too few")
+        raise InputError(f"k={k} clusters from {len(pool)} local means: the sites disclosed too few")
     first = next(m for m in means if len(m))
     centers = list(first[:k])
     nearest = np.min([((pool - c) ** 2).sum(axis=1) for c in centers], axis=0)

@@ -1,17 +1,17 @@
 """Exact federated Lloyd: the clustering that pooling would have given, from totals only. The default.
 
 Lloyd: Least squares quantization in PCM. IEEE Trans. Inf. Theory 28 (1982). That sums and counts over sites
-give the pooled step exactly is Holzer et al., eq. 2. The start is seeding.py's; ``n_starts`` of them race in
-the same exchanges (restarts.py), and the lowest federated inertia wins.
+give the pooled step exactly is Holzer et al., eq. 2. The start is seeding.py's; ``n_starts`` of them run
+concurrently in the same exchanges (restarts.py), and the lowest federated inertia wins.
 
 A cluster whose total is empty, or below the sites' minimum size, stays where it is. Where only a part of the
 sites answers a round (``participation``), every centre keeps the weight it has seen so far and moves by its
 share of new weight, as mini-batch k-means does (Sculley, 2010); with all sites in every round it is plain
 Lloyd.
 
-Where cells are missing (``with_missing``) a row is compared to centres by its observed columns, and a centre is
-the mean, column by column, of the rows that have it: k-POD of Chi, Chi and Baraniuk (The American
-Statistician 70, 2016), whose filled cells add nothing to the sums. docs/methods/missing.md has the proof.
+Where cells are missing (``with_missing``) a row is compared to centres by its observed columns, and a centre
+is the mean, column by column, of the rows that have it: k-POD of Chi, Chi and Baraniuk (The American
+Statistician 70, 2016), whose filled cells add nothing to the sums. See docs/methods/missing.md for the proof.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -36,7 +36,7 @@ class LloydState(Message):
     centers: FloatArray  # (k, d)
     inertia: float  # of the centres before the last step; inf before the first
     movement: float  # of the centres in the last step
-    suppressed: float  # rows that no site showed in the last round
+    suppressed: float  # rows that sites suppressed in the last round
     seen: FloatArray  # (k,) or (k, d) weight seen so far, for partial participation
     threshold: float  # movement that counts as rest
     n: float  # rows in all
@@ -45,7 +45,7 @@ class LloydState(Message):
 
     @property
     def score(self) -> float:
-        """The inertia, with rows that no site showed counted as if they had no cluster."""
+        """The inertia, with suppressed rows counted as if they had no cluster."""
         return self.inertia + self.suppressed * self.variance
 
 
@@ -54,7 +54,7 @@ class Lloyd(Method, method="lloyd"):
     """Exact federated k-means. ``n_starts`` runs go side by side in the same exchanges."""
 
     citation = "Lloyd: Least Squares Quantization in PCM. IEEE Trans. Inf. Theory 28(2), 1982."
-    advice = "Start here: the clustering that pooling would give, whatever the split"
+    advice = "Start here: the clustering of the pooled rows, whatever the split"
     restart_rules = RestartRules(
         leader_tolerance=0.1, max_stale_rounds=1, max_stale_rounds_suppressed=4, sample_rows=True
     )
@@ -79,7 +79,7 @@ class Lloyd(Method, method="lloyd"):
     def with_missing(self) -> Any:
         if not self.supports_missing:
             raise InputError(
-                "--missing keep: the start k-fed needs rows without missing cells; adaptive does not"
+                "--missing keep: the start k-fed needs rows without missing values. Use init adaptive"
             )
         return LloydWithMissing(**{f.name: getattr(self, f.name) for f in fields(self)})
 
@@ -113,7 +113,7 @@ class Lloyd(Method, method="lloyd"):
         # down: the centres; up: sums about them, counts, inertia
         sums = yield from total(asked, self.question_set.sums(state.centers[None]))
 
-        mass, known = sums.mass[0], sums.known[0]  # (k,), and (k, 1) or (k, d) over holes
+        mass, known = sums.mass[0], sums.known[0]  # (k,), and (k, 1) or (k, d) where cells are missing
         seen = known if is_full(self.participation, sites) else state.seen.reshape(known.shape) + known
         full = (known > 0) & (known >= self.min_cluster_size)
         step = np.where(full, 1 / np.where(full, seen, 1.0), 0.0) * sums.sums[0]
@@ -137,7 +137,7 @@ class Lloyd(Method, method="lloyd"):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LloydWithMissing(Lloyd):
-    """Exact federated k-means of rows with missing cells, over the cells that there are."""
+    """Exact federated k-means of rows with missing cells, over the observed cells."""
 
     citation = (
         "Chi, Chi, Baraniuk: k-POD: A Method for k-Means Clustering of Missing Data. The American "

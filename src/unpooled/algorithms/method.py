@@ -1,4 +1,4 @@
-"""The base of all methods: the settings that each has, and the facts that each declares about itself."""
+"""The base class of all methods: the settings of each, and the facts that each declares about itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ def check_number(participation: float, sites: int) -> None:
     """Refuse the number 1 where the share 1.0 was probably meant."""
     if isinstance(participation, int) and participation == 1 and sites > 1:
         raise InputError(
-            f"participation=1 is one site of {sites} a round, 1.0 is all of them: say 1.0, or a share "
+            f"participation=1 is one site of {sites} a round, 1.0 is all of them. Use 1.0, or a share "
             f"such as {1 / sites:.2g} for one site"
         )
 
@@ -44,11 +44,11 @@ def check_number(participation: float, sites: int) -> None:
 def sample_sites(
     sites: tuple[SiteId, ...], participation: float, rng: np.random.Generator
 ) -> tuple[SiteId, ...]:
-    """A random part of the sites, in site order: a share of them (float) or so many of them (int).
+    """Return a random part of the sites, in site order: a share of them (float) or a number of them (int).
 
-    >>> choose(("a", "b", "c", "d"), 0.5, np.random.default_rng(1))
+    >>> sample_sites(("a", "b", "c", "d"), 0.5, np.random.default_rng(1))
     ('b', 'c')
-    >>> choose(("a", "b", "c", "d"), 1.0, np.random.default_rng(1))
+    >>> sample_sites(("a", "b", "c", "d"), 1.0, np.random.default_rng(1))
     ('a', 'b', 'c', 'd')
     """
     check_number(participation, len(sites))
@@ -62,7 +62,7 @@ def sample_sites(
 
 
 def is_full(participation: float, sites: tuple[SiteId, ...]) -> bool:
-    """True if every site takes part in every round."""
+    """Return whether every site takes part in every round."""
     return participation == 1.0 if isinstance(participation, float) else participation >= len(sites)
 
 
@@ -74,7 +74,7 @@ METHODS: dict[str, type["Method"]] = {}
 
 
 def import_methods(modules: Sequence[str]) -> None:
-    """Import installed modules, whose methods then have names here; InputError if one cannot be."""
+    """Import installed modules, which register their methods; InputError if one cannot be imported."""
     for module in modules:
         try:
             import_module(module)
@@ -87,43 +87,34 @@ class RestartRules:
     """The rules for starts that run side by side: their comparison, and when one is dropped."""
 
     tie_tolerance: float = 1e-9  # starts within this factor of the lowest score are equal: the first leads
-    leader_tolerance: float = (
-        1.0  # of the threshold: smaller for the leader to run longer, since it is the result
-    )
+    leader_tolerance: float = 1.0  # of the threshold: below 1 the leader, which is the result, runs longer
     patience: int = 20  # rounds at its present pace that a start is given to catch up
     score_slack: float = 1.0  # times the leader's score: a start must be able to get below it
-    score_slack_suppressed: float = 1.005  # the same where sites hide rows, so that a step may lose a little
+    score_slack_suppressed: float = 1.005  # the same where rows are suppressed: a step may lose a little
     max_stale_rounds: int | None = None  # allowed rounds without a gain; None: any number
     max_stale_rounds_suppressed: int | None = None
-    duplicate_distance: float = (
-        0.0  # of the typical distance to a centre: starts nearer than that count as one
-    )
-    sample_rows: bool = False  # starts of very many rows are made on a draw of them
-    leader_max_stale_rounds: int = (
-        0  # > 0: none is dropped; all stop when the leader rests or has not gained so long
-    )
+    duplicate_distance: float = 0.0  # of the typical distance to a centre: nearer starts count as one
+    sample_rows: bool = False  # starts of very many rows are made on a sample of them
+    # > 0: no start is dropped; all stop when the leader rests, or has not gained for this number of rounds
+    leader_max_stale_rounds: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method(Message, abstract=True):
-    """The settings every method has. ``k`` may be left out where an estimator will fill it in.
+    """The settings of every method. ``k`` may be left out where an estimator fills it in.
 
-    A method is an Algorithm (see protocol.py) whose settings the codec can encode: they identify a
-    checkpoint. A subclass declares its name (``class DWF(Method, method="dwf")``), the
-    questions it asks, the paper to cite, when to use it, and what the coordinator sees of a site.
+    A method is an Algorithm (protocol/algorithm.py) whose settings the codec can encode: they identify a
+    checkpoint. A subclass declares its name (``class DWF(Method, method="dwf")``), the questions it asks, the
+    paper to cite, when to use it, and what it needs of a single site.
     """
 
     method: ClassVar[str] = ""
     asks: ClassVar[tuple[type[Question[Any]], ...]] = ()  # besides those that every method may ask
     citation: ClassVar[str] = ""
-    advice: ClassVar[str] = ""  # when to use it, in a line
-    visibility: ClassVar[str] = "totals"  # what the coordinator sees of a site: "totals", or more
-    restart_rules: ClassVar[RestartRules | None] = (
-        None  # rules for starts side by side; None: each runs to its end
-    )
-    own_objective: ClassVar[bool] = (
-        False  # restarts compare by their states' inertia, not by squared distances
-    )
+    advice: ClassVar[str] = ""  # when to use it, in one line
+    visibility: ClassVar[str] = "totals"  # what the method needs of a site: "totals" over sites, or more
+    restart_rules: ClassVar[RestartRules | None] = None  # of concurrent starts; None: each runs to its end
+    own_objective: ClassVar[bool] = False  # restarts compare by their states' inertia, not squared distances
     question_set: ClassVar[QuestionSet] = COMPLETE  # the questions by which a start is found
 
     k: int | None = None
@@ -140,7 +131,7 @@ class Method(Message, abstract=True):
             return
         if codec.class_named(codec.name_of(cls)) is not cls:
             raise InputError(
-                f'{cls.__qualname__}: a method of your own needs a prefix, e.g. prefix="hospital"'
+                f'{cls.__qualname__}: a method outside of unpooled needs a prefix, e.g. prefix="hospital"'
             )
         other = METHODS.get(method)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -171,14 +162,14 @@ class Method(Message, abstract=True):
 
     @classmethod
     def questions(cls) -> tuple[type[Question[Any]], ...]:
-        """All questions that a run may ask: the method's own, and those of starts, inertia and indices."""
+        """Return all questions that a run may ask: the method's, and those of starts, inertia and indices."""
         return (AskMoments, AskClusterSums, AskScatter, *cls.asks)
 
     def work_limits(self) -> WorkLimits:
-        """The most steps, epochs or restarts that it asks of a site; its study states them.
+        """Return the largest numbers of steps, epochs or restarts that it asks of a site.
 
-        A method with a question that declares such a field adds it here; else the study states the largest
-        that any site answers.
+        The study states them. A method with a question that declares such a field adds it here. Otherwise the
+        study states the largest value that any site accepts.
         """
         return {AskLocalMeans: {"n_init": LOCAL_RESTARTS, "steps": LOCAL_STEPS}}
 
@@ -186,7 +177,8 @@ class Method(Message, abstract=True):
     def clusters(self) -> int:
         """k; InputError if it was not given."""
         if self.k is None:
-            raise InputError(f"{type(self).__name__}: say how many clusters, e.g. {type(self).__name__}(k=3)")
+            name = type(self).__name__
+            raise InputError(f"{name}: the number of clusters is missing. Pass it as k, e.g. {name}(k=3)")
         return int(self.k)
 
     # ------------------------------------------------------------ starts
@@ -198,11 +190,11 @@ class Method(Message, abstract=True):
 
     @property
     def n_concurrent_starts(self) -> int:
-        """The number of starts that run side by side; 0 for a method without a race."""
+        """The number of starts that run side by side; 0 for a method without concurrent starts."""
         return 0
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
-        """Up to ``count`` starts of k centres each."""
+        """Return up to ``count`` starts of k centres each."""
         return (
             yield from starts(
                 sites,
@@ -217,15 +209,15 @@ class Method(Message, abstract=True):
         )
 
     def begin(self, centers: FloatArray, seeding: Starts) -> Any:
-        """The state of a start from centres (k, d), where several run side by side."""
+        """Return the state of a start from centres (k, d), where several run side by side."""
         raise NotImplementedError
 
     def may_drop_starts(self, sites: tuple[SiteId, ...]) -> bool:
-        """True if a start that falls behind may be dropped."""
+        """Return whether a start that falls behind may be dropped."""
         return True
 
     def with_init(self, change: Callable[[Any], Any]) -> Self:
-        """The same method with given starting centres changed, e.g. into scaled columns."""
+        """Return the same method with given starting centres changed, e.g. into scaled columns."""
         return replace(self, init=change(self.init)) if isinstance(self.init, np.ndarray) else self
 
     @property
@@ -234,20 +226,20 @@ class Method(Message, abstract=True):
         return False
 
     def with_missing(self) -> Any:
-        """The method for rows with missing cells; InputError, by name, if it cannot cluster them."""
+        """Return the method for rows with missing cells; InputError if it cannot cluster them."""
         raise InputError(
-            f"--missing keep is for --method lloyd, got {self.method}: fill or drop deals with missing cells"
+            f"--missing keep needs --method lloyd, got {self.method}. Use --missing fill or --missing drop"
         )
 
     def with_restarts(self, n: int | None) -> Algorithm[Any]:
-        """The method with ``n`` restarts; None: as many as is usual."""
+        """Return the method with ``n`` restarts; None: the default number."""
         from unpooled.algorithms.restarts import DEFAULT_RESTARTS, Restarts
 
         n = DEFAULT_RESTARTS if n is None else n
         return cast(Algorithm[Any], self) if n == 1 else Restarts(self, n)
 
     def build(self) -> Algorithm[Any]:
-        """The algorithm that a run executes: its starts side by side, or itself up to ``max_rounds``."""
+        """Return the algorithm that a run executes: concurrent starts, or itself up to ``max_rounds``."""
         from unpooled.algorithms.restarts import ConcurrentRestarts, RoundLimited
 
         return ConcurrentRestarts(self) if self.n_concurrent_starts else RoundLimited(self)
@@ -255,7 +247,7 @@ class Method(Message, abstract=True):
     def score_restarts(
         self, sites: tuple[SiteId, ...], centers: FloatArray
     ) -> Steps[tuple[FloatArray, FloatArray]]:
-        """The inertia of every restart (R, k, d), and the score, lower is better, by which they compare."""
+        """Return the inertia of every restart (R, k, d), and its score; the lowest score wins."""
         # down: every restart's centres; up: their inertia, and the moments
         asks: list[Steps[Any]] = [total(sites, AskClusterSums(centers)), total(sites, AskMoments())]
         sums, moments = yield from together(asks)
@@ -265,18 +257,18 @@ class Method(Message, abstract=True):
 
 
 def share_or_zero(sums: FloatArray, weights: FloatArray) -> Any:
-    """sums / weights per cluster, 0 where there is no weight: (k, d), (k,) -> (k, d)."""
+    """Return sums / weights per cluster, 0 where there is no weight: (k, d), (k,) -> (k, d)."""
     full = weights > 0
     return np.where(full, 1 / np.where(full, weights, 1.0), 0.0)[:, None] * sums
 
 
 def list_methods() -> tuple[type[Method], ...]:
-    """Every method that has a name, the default first."""
+    """Return every method that has a name, the default first."""
     return tuple(METHODS.values())
 
 
 def citation(method: Any) -> str:
-    """The paper to cite for a method, by its name or as the algorithm that was run (``model.algorithm_``)."""
+    """Return the paper to cite for a method: its name, or the algorithm that ran (``model.algorithm_``)."""
     while hasattr(method, "inner"):
         method = method.inner
     cited: Any = METHODS.get(method) if isinstance(method, str) else method

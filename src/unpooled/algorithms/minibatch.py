@@ -5,7 +5,7 @@ Triebe & Rajagopal: Federated K-Means: clustering algorithm and proof of concept
 Their letters: C share of clients a round (``participation``), T rounds, E local epochs, B batch size,
 alpha = (server learning rate, momentum), beta client learning rate. Weights are the counts of the last
 local epoch. Momentum is an exponential mean, as in the authors' code: v = m v + (1 - m) lr u; C += v (the
-printed algorithm has none). A cluster below 1 % of the ROUND's sampled rows for 20 rounds in a row gets a
+printed algorithm has none). A cluster below 1% of the ROUND's sampled rows for 20 rounds in a row gets a
 new uniform position and no velocity.
 
 The default starts like every other method; ``as_published`` starts uniformly on [0, K + 1], for their 1-D
@@ -44,7 +44,7 @@ class EpochMoves(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskEpochs(Question[EpochMoves]):
-    """Run E epochs of mini-batch k-means from these centres."""
+    """Weighted movement of the site's centres in E epochs of mini-batch k-means from these centres."""
 
     reads = "rows"
 
@@ -130,7 +130,10 @@ class MiniBatch(Method, method="mini-batch"):
         client_rate: float = 1.0,
         rounds: int = 200,
     ) -> Self:
-        """alpha = (1, 0.5), T = 200, start uniform on [0, K + 1]; C, E, B and beta by figure."""
+        """Return the authors' settings: alpha = (1, 0.5), T = 200, start uniform on [0, K + 1].
+
+        C, E, B and beta differ by figure.
+        """
         return cls(
             k=k,
             participation=participation,

@@ -1,10 +1,10 @@
 """Restarts of any method in the same exchanges; the best one is the result.
 
 Two ways. ``Restarts(method, n)`` runs every restart to its end and then compares them, in one more exchange:
-algorithm 1 of Holzer et al. calls this n_init. ``ConcurrentRestarts(method)`` compares them after every round, for
-methods that declare rules for it (``Method.restart_rules``): their questions are merged into one with R sets of
-centres, a start is dropped once it rests or cannot win, and the leader runs to a smaller movement. Ten starts
-cost the exchanges of the longest one.
+algorithm 1 of Holzer et al. calls this n_init. ``ConcurrentRestarts(method)`` compares them after every
+round, for methods that declare rules for it (``Method.restart_rules``): their questions are merged into one
+with R sets of centres, a start is dropped once it rests or cannot win, and the leader runs to a smaller
+movement. Ten starts cost the exchanges of the longest one.
 """
 
 from collections.abc import Callable
@@ -120,7 +120,7 @@ class Restarts(Message):
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise InputError(f"BestOf: n must be >= 1, got {self.n}")
+            raise InputError(f"Restarts: n must be >= 1, got {self.n}")
 
     @property
     def k(self) -> int | None:

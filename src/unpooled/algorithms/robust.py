@@ -9,9 +9,9 @@ different shares of the clusters, and with three things that clustering needs be
   the others is taken: without hostile sites this is nearly the exact step;
 - starts are compared by a trimmed mean over sites of the inertia that each reports of its own rows.
 
-Every site's reply is seen, so this excludes secure sums: with those a wrong reply cannot be identified. A
-site that is left out in most of its clusters is a suspect, and is named. Safe against fewer than half of the
-weight in every cluster; the tests check a fifth of the sites.
+The method needs every site's own reply, so it cannot run under secure sums: with those a wrong reply cannot
+be identified. A site that is left out in most of its clusters is a suspect, and the result names it. The
+method is safe against fewer than half of the weight in every cluster; the tests check a fifth of the sites.
 """
 
 from dataclasses import dataclass, replace
@@ -81,12 +81,12 @@ class Robust(Method, method="robust"):
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
         if len(sites) < 3:
-            raise InputError(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
+            raise InputError(f"Robust: needs at least 3 sites to tell which one is wrong, got {len(sites)}")
         # down: k; up: each site's means and counts
         replies = yield from each(sites, AskLocalMeans(self.clusters, n_init=LOCAL_RESTARTS))
         nonempty = [reply for reply in replies.values() if len(reply.counts)]
         if not nonempty:
-            raise InputError(f"k={self.clusters} clusters from 0 local means: the sites showed too few")
+            raise InputError(f"k={self.clusters} clusters from 0 local means: the sites disclosed too few")
         if isinstance(self.init, np.ndarray):
             centers = self.init[None].astype(np.float64)
         else:
@@ -156,7 +156,7 @@ def _starts(replies: list[LocalMeans], k: int, count: int, rng: np.random.Genera
             break
     if not starts:
         raise InputError(
-            f"k={k} clusters from too few local means of a few sites each: the sites showed too few"
+            f"k={k} clusters from too few local means of a few sites each: the sites disclosed too few"
         )
     return np.stack(starts)
 
@@ -198,7 +198,7 @@ def _merged(
 
 
 def geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
-    """The point (d,) whose weighted sum of distances to the points (m, d) is smallest.
+    """Return the point (d,) whose weighted sum of distances to the points (m, d) is smallest.
 
     >>> geometric_median(np.array([[0.0], [1.0], [1000.0]]), np.ones(3)).round(3)
     array([1.])

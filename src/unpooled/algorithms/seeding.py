@@ -8,8 +8,8 @@ rows are split, works with many tiny sites, and can run under secure sums. Four 
 2. first cells: a quarter of the cells, drawn from one Gaussian; totals per cell come back;
 3. and 4. refine: cells with much scatter are replaced by several draws from their own Gaussian.
 
-Of very many rows the sites draw a sample for all of this, once a run, and the best few starts are settled on
-it by some of Lloyd's steps before they go on to all rows.
+If there are very many rows, the sites draw a sample for all of this, once per run. The best few starts take
+some Lloyd steps on the sample before they go on to all rows.
 
 The server then reduces the cells (means with weights) to k centres, many times, and keeps the best distinct
 solutions as starts. Several such sketches travel in the same exchanges.
@@ -41,12 +41,12 @@ LOCAL_RESTARTS = 5  # of a site's own k-means, where starts are made from the si
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
 _WIDE = 100  # columns from which fewer, finer sketches do better
 _SWAPS = 30
-_ROWS_A_CELL, _ROWS_A_CELL_WIDE = 50, 10  # rows that a draw has for every cell of a sketch, at least
+_ROWS_A_CELL, _ROWS_A_CELL_WIDE = 50, 10  # rows of a sample for every cell of a sketch, at least
 _STEPS_ON_DRAW, _GAIN_ON_DRAW, _WORSE_ON_DRAW = 5, 1e-3, 0.01
 
 
 class QuestionSet(NamedTuple):
-    """The two questions that a start is found by: about rows as such, or about rows with missing cells."""
+    """The two questions that find a start: about complete rows, or about rows with missing cells."""
 
     moments: Any
     sums: Any
@@ -94,10 +94,10 @@ def starts(
     question_set: QuestionSet = COMPLETE,
     sample_rows: bool = False,
 ) -> Steps[Starts]:
-    """Up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres.
+    """Return up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres.
 
-    With ``draws`` the adaptive starts of very many rows are made on a draw of them, settled there, and given
-    without those that cannot be the best.
+    With ``sample_rows`` the adaptive starts of very many rows are made and refined on a sample of them, and
+    starts that cannot be the best are left out.
     """
     moments = yield from spread_of(sites, question_set)
     if moments.n < k:
@@ -137,24 +137,24 @@ def starts(
 def merge_means(
     replies: list[LocalMeans], k: int, rng: np.random.Generator, restarts: int, *, weighted: bool
 ) -> FloatArray:
-    """The server's k-means over all sites' means: (k, d)."""
+    """Return the server's k-means over all sites' means: (k, d)."""
     means = np.concatenate([r.means for r in replies])
     counts = np.concatenate([r.counts for r in replies])
     if len(means) < k:
-        raise InputError(f"k={k} clusters from {len(means)} local means: the sites showed too few")
+        raise InputError(f"k={k} clusters from {len(means)} local means: the sites disclosed too few")
     seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
     clustering = kernels.kmeans(
         means, np.array([0, len(means)]), k, seed, counts if weighted else None, n_init=restarts
     )
     if not (clustering.mass > 0).all():
         distinct = int((clustering.mass > 0).sum())
-        raise InputError(f"k={k} clusters from {distinct} distinct local means: the sites showed too few")
+        raise InputError(f"k={k} clusters from {distinct} distinct local means: the sites disclosed too few")
     centers: FloatArray = clustering.centers[0]
     return centers
 
 
 def spread_of(sites: tuple[SiteId, ...], question_set: QuestionSet = COMPLETE) -> Steps[Spread]:
-    """Moments about zero; asked again about the mean where a large mean would make the variance inexact."""
+    """Ask for moments about zero, and about the mean where a large mean would make the variance inexact."""
     # down: nothing; up: mass, sums and squares of the columns
     about_zero = yield from total(sites, question_set.moments())
     mean = about_zero.mean
@@ -166,7 +166,7 @@ def spread_of(sites: tuple[SiteId, ...], question_set: QuestionSet = COMPLETE) -
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """A draw of rows that all questions of a start see."""
+    """A sample of the rows that all questions of a start read."""
 
     seed: int
     origin: FloatArray  # (d,)
@@ -178,7 +178,7 @@ class Draw:
 
 
 def _draw_of(moments: Spread, k: int, p: int, rng: np.random.Generator) -> Draw | None:
-    """A draw of enough rows for each cell of a sketch; None unless there are more than twice as many."""
+    """A sample of enough rows for each cell of a sketch; None unless there are more than twice as many."""
     wide = len(moments.mean) >= _WIDE
     rows = (_ROWS_A_CELL_WIDE if wide else _ROWS_A_CELL) * _max_cells(len(moments.mean), k) * p
     scatter = moments.n * float(moments.variance.sum())
@@ -196,10 +196,10 @@ def _max_cells(d: int, k: int) -> int:
 def _refined_on_sample(
     sites: tuple[SiteId, ...], centers: FloatArray, draw: Draw, p: int
 ) -> Steps[FloatArray]:
-    """The starts that may be the best, after Lloyd's steps on the draw; the best on the draw first.
+    """The starts that may be the best, after Lloyd steps on the sample; the best on the sample first.
 
-    The steps end when the best start gains less than the draw can tell. Starts that are clearly worse, or
-    have become the same, are left out.
+    The steps end when the best start gains less than the error of the sample. Starts that are clearly worse,
+    or have become the same, are left out.
     """
     lead = np.inf
     for _ in range(_STEPS_ON_DRAW):
@@ -229,21 +229,21 @@ def _adaptive(
     ask: Callable[[FloatArray], Any],
 ) -> Steps[FloatArray]:
     sketches = 3 if len(moments.mean) >= _WIDE else 5
-    most = max(2, min(_max_cells(len(moments.mean), k), int(moments.n / p)))
-    first = max(2, most // 4)
+    max_cells = max(2, min(_max_cells(len(moments.mean), k), int(moments.n / p)))
+    first = max(2, max_cells // 4)
     mean, sd = moments.mean, np.sqrt(moments.variance)
     centers = mean + sd * rng.standard_normal((sketches, first, len(mean)))
     # down: cell centres; up: totals per cell
     sums = yield from total(sites, ask(centers))
     cells = [_cells(sums, centers, s, p) for s in range(sketches)]
     while first > 2 and min(c.mass.sum() for c in cells) < 0.5 * moments.n:
-        first = max(2, first // 4)  # small sites hide small cells: ask again for coarser ones
+        first = max(2, first // 4)  # small sites suppress small cells: ask again for coarser ones
         centers = centers[:, :first]
         sums = yield from total(sites, ask(centers))
         cells = [_cells(sums, centers, s, p) for s in range(sketches)]
     whole = Sketch(mean[None], np.array([moments.n]), np.array([moments.n * moments.variance.sum()]))
     cells = [c if len(c.mass) else whole for c in cells]
-    for target in (min(2 * first, most), most):
+    for target in (min(2 * first, max_cells), max_cells):
         proposals = [_refined(c, target, mean, sd, p, rng) for c in cells]
         centers = _padded(proposals)
         # down: refined cell centres; up: totals per cell
@@ -267,7 +267,7 @@ def _cells(sums: Any, centers: FloatArray, s: int, p: int) -> Sketch:
 
 
 def _still_visible(before: Sketch, after: Sketch, k: int) -> bool:
-    """True if refining did not hide too many rows: smaller cells may fall below the sites' minimum size."""
+    """True if refining did not suppress too many rows: small cells may fall below the sites' minimum size."""
     too_few = len(before.mass) < min(2 * k, len(after.mass))
     return too_few or float(after.mass.sum()) >= 0.9 * float(before.mass.sum())
 
@@ -324,7 +324,7 @@ def _reduced(
     means = np.concatenate([c.means for c in cells])
     mass = np.concatenate([c.mass for c in cells]) / len(cells)
     if not len(means):
-        raise InputError(f"no cell of rows is visible: the sites' minimum size hides all of them (k={k})")
+        raise InputError(f"no cell of rows is disclosed: all are below the sites' minimum size (k={k})")
     axes = _axes(means, mass)
     flat = np.ascontiguousarray((means - mean) @ axes) if axes is not None else means
     runs = _candidates(cells, flat, mass, k, count, rng)

@@ -28,6 +28,6 @@ def ema(velocity: FloatArray, update: FloatArray, learning_rate: float, momentum
 
 
 def movement(before: FloatArray, after: FloatArray) -> float:
-    """The movement of the centres: the Frobenius norm of the difference."""
+    """Return the movement of the centres: the Frobenius norm of the difference."""
     moved = (after - before).ravel()
     return math.sqrt(float(moved @ moved))

@@ -1,4 +1,4 @@
-"""Input data: tables from files, and one preparation that all sites agree on before clustering."""
+"""Input data: tables from files and databases, and the preparation that all sites agree on."""
 
 from unpooled.data.schema_agreement import AgreedSchema, PreparationOptions, agree_schema
 from unpooled.data.table import Table

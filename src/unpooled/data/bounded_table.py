@@ -1,4 +1,4 @@
-"""A table of which only a declaration is told: for a site that answers with noise."""
+"""A table that is known to others only by its declared columns: for a site with differential privacy."""
 
 from dataclasses import dataclass
 
@@ -19,31 +19,33 @@ class BoundedTable(Table):
     def from_table(
         cls, table: Table, columns: tuple[str, ...], rows: int, person: str = "", rows_per_person: int = 1
     ) -> "BoundedTable":
-        """The declared columns of a table, at most so many rows of a person; InputError names what differs.
+        """Return the declared columns of a table, with at most ``rows_per_person`` rows of each person.
 
-        >>> table = Table.from_columns({"id": ["a", "a", "b"], "age": [40.0, 41.0, 70.0], "name": ["x", "y", "z"]})
+        InputError names what differs from the declaration.
+
+        >>> table = Table.from_columns({"id": ["a", "a", "b"], "age": [40.0, 41.0, 70.0]})
         >>> BoundedTable.from_table(table, ("age",), 100, person="id").values.ravel().tolist()
         [40.0, 70.0]
         """
         for name in columns:
             kind = table.kinds[table.index(name)]
             if kind not in (NUMBER, "empty"):
-                raise InputError(f"column {name} is declared as a number, and holds {kind}")
+                raise InputError(f"column {name} is declared as a number, but holds {kind}")
         take = [table.index(name) for name in columns]
         values = np.asarray(table.values)[:, take]
         if person:
             values = values[_first_rows(np.asarray(table.values)[:, table.index(person)], rows_per_person)]
         if len(values) > rows:
-            raise InputError(f"{len(values)} rows, more than the {rows} that are declared")
+            raise InputError(f"the table has {len(values)} rows, more than the {rows} declared")
         return cls(columns, (NUMBER,) * len(columns), {}, values, rows)
 
 
-def _first_rows(people: FloatArray, most: int) -> BoolArray:
+def _first_rows(people: FloatArray, max_rows: int) -> BoolArray:
     """A mask of the first rows of each person; a row that names no person is left out."""
     order = np.argsort(people, kind="stable")
     ranked = people[order]
     start = np.concatenate([[True], ranked[1:] != ranked[:-1]])
     first = np.maximum.accumulate(np.where(start, np.arange(len(ranked)), 0))
     kept = ~np.isnan(people)
-    kept[order] &= np.arange(len(ranked)) - first < most
+    kept[order] &= np.arange(len(ranked)) - first < max_rows
     return kept

@@ -1,4 +1,4 @@
-"""Categories: the levels that sites name, their spellings, and their one-hot."""
+"""Categorical columns: the categories that sites name, their spellings, and their one-hot encoding."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,8 @@ from unpooled.errors import SchemaMismatchError
 from unpooled.protocol.messages import SiteId
 from unpooled.typing import FloatArray
 
-_LEAST = 5  # rows of a site from which its levels say something
-_SHOWN = 3  # sites whose levels are listed in a warning
+_MIN_ROWS = 5  # rows of a site from which its categories say something
+_MAX_LISTED = 3  # sites whose categories are listed in a warning
 _FAMILIES = (  # words for one meaning, by language
     (
         ("m", "male", "man", "mann", "männlich", "maennlich", "homme", "masculin", "masculino", "uomo"),
@@ -26,7 +26,7 @@ _FAMILIES = (  # words for one meaning, by language
 
 
 def categories_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
-    """The levels that any site names: sorted as numbers where all are, else alphabetically."""
+    """Return the categories that any site names: sorted as numbers where all are, else alphabetically."""
     categories = {category for s in schemas.values() for category in s.categories[s.names.index(name)]}
     try:
         return tuple(sorted(categories, key=float))
@@ -37,7 +37,7 @@ def categories_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...
 def one_hot(
     name: str, categories: tuple[str, ...], counts: FloatArray, n: float, rare_share: float, scaled: bool
 ) -> tuple[Category, FloatArray, tuple[str, ...]] | None:
-    """The one-hot of a category, the share of each of its places, and the levels that were merged."""
+    """Return a column's one-hot encoding, the share of each category, and the categories that were merged."""
     keep = [i for i in range(len(categories)) if counts[i] > 0 and counts[i] >= rare_share * n]
     rest = float(counts.sum() - counts[keep].sum())
     rare = tuple(categories[i] for i in range(len(categories)) if i not in keep)
@@ -48,16 +48,16 @@ def one_hot(
     filled = sizes.copy()
     filled[fill] += max(n - sizes.sum(), 0.0)
     share = filled / filled.sum()
-    # a category weighs as much as one number: total variance 1 if these are scaled, else two levels 1 apart
+    # a categorical column weighs as much as a number: variance 1 if these are scaled, else categories 1 apart
     scale = float(np.sqrt(1 - (share**2).sum())) if scaled else float(np.sqrt(2.0))
     return Category(name, tuple(categories[i] for i in keep), rest > 0, fill, scale), share, rare
 
 
 def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str]]:
-    """Levels of a category that are probably one, by their meaning: {"male": ["M", "m", "male"]}.
+    """Return categories that are probably the same, by their meaning: {"male": ["M", "m", "male"]}.
 
-    The key is the usual spelling. Levels are one if they differ by capitals or blanks, or if all levels are
-    words for a sex, or for yes and no, and they mean the same.
+    The key is the usual spelling. Categories are the same if they differ by capitals or blanks, or if all of
+    them are words for a sex, or for yes and no, and have the same meaning.
     """
     categories = sorted(
         {category for s in schemas.values() for category in s.categories[s.names.index(name)]}
@@ -85,7 +85,7 @@ def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str
 
 
 def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
-    """Raise SchemaMismatchError if levels of a category are probably one in several spellings."""
+    """Raise SchemaMismatchError if categories of a column are probably one in several spellings."""
     same = spellings(schemas, name)
     if not same:
         return
@@ -97,34 +97,34 @@ def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
     )
     pairs = ",".join(f"{old}={new}" for new, categories in same.items() for old in categories if old != new)
     raise SchemaMismatchError(
-        f"column {name}: several spellings of one level: {where}; --recode {name}:{pairs} reads them as one "
-        f"(between machines the sites do), --exclude {name} leaves the column out",
+        f"column {name}: several spellings of one category: {where}; --recode {name}:{pairs} reads them as "
+        f"one (between machines the sites do), --exclude {name} leaves the column out",
         (),
     )
 
 
 def differing_categories(schemas: Mapping[SiteId, Schema], name: str) -> str:
-    """A warning for sites none of whose levels of a category any other site has, or "".
+    """Return a warning for sites that share no category of a column with any other site, or "".
 
-    Sites with few rows, or with less than two rows a level, say nothing: their levels may differ by chance.
+    Sites with few rows, or with less than two rows per category, are ignored: they may differ by chance.
     """
     categories = {site: set(s.categories[s.names.index(name)]) for site, s in schemas.items()}
     odd = []
     for site, s in schemas.items():
         there = float(s.rows[0]) - float(np.nan_to_num(s.missing[s.names.index(name)], nan=0.0))
         others = set().union(*(categories[other] for other in schemas if other != site))
-        enough = there >= max(_LEAST, 2 * len(categories[site]))
+        enough = there >= max(_MIN_ROWS, 2 * len(categories[site]))
         if enough and categories[site] and others and not categories[site] & others:
             odd.append(site)
     if not odd:
         return ""
-    where = "; ".join(f"{site}: {some(sorted(categories[site]))}" for site in odd[:_SHOWN])
-    rest = set().union(*(categories[site] for site in schemas if site not in odd[:_SHOWN]))
+    where = "; ".join(f"{site}: {some(sorted(categories[site]))}" for site in odd[:_MAX_LISTED])
+    rest = set().union(*(categories[site] for site in schemas if site not in odd[:_MAX_LISTED]))
     where += f"; elsewhere: {some(sorted(rest))}" if rest else ""
     return (
-        f"{name} at {some(odd)}: no other site has any of its levels ({where}); other spellings? --recode "
-        f"{name}:SPELLING=LEVEL reads them as one (between machines the sites do), --exclude {name} leaves "
-        "the column out"
+        f"{name} at {some(odd)}: no other site has any of its categories ({where}); other spellings? "
+        f"--recode {name}:SPELLING=CATEGORY reads them as one (between machines the sites do), --exclude "
+        f"{name} leaves the column out"
     )
 
 
@@ -133,7 +133,7 @@ def _sites_with(schemas: Mapping[SiteId, Schema], name: str, category: str) -> l
 
 
 def all_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
-    """True if no two rows share a level, and there are at least ten: of a copy nobody can tell."""
+    """Return whether no two of at least ten rows share a category; a summary table does not show it."""
     cells, categories = 0.0, set[str]()
     for s in schemas.values():
         j = s.names.index(name)

@@ -1,4 +1,4 @@
-"""Columns that differ between sites, or do not suit the wishes: what is said of them."""
+"""Errors and warnings about columns that differ between sites or do not suit the preparation options."""
 
 import shlex
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 _WHY = {
-    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
+    DATE: "dates are not measurements; cluster by a number such as an age, or a number of days",
     ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
     CODE: "looks like codes (leading zeros, post codes); --categorical {0} takes it as a category",
 }
 
 
 def exclusion_reason(kind: str, name: str) -> str:
-    """The reason why a column of dates, ids or codes is left out, and what takes it all the same."""
+    """Return why a column of dates, ids or codes is left out, and the option that uses it nevertheless."""
     if is_unnamed(name):
         return "looks like row numbers; with a name in the file, --numbers and that name take it as numbers"
     return _WHY[kind].format(shlex.quote(name))
 
 
 def with_all_columns(schemas: Mapping[SiteId, Schema]) -> dict[SiteId, Schema]:
-    """The schemas as if every site had the columns of all: one that a site lacks is empty there."""
+    """Return the schemas as if every site had the columns of all: one that a site lacks is empty there."""
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     return {site: _widened(schema, everywhere) for site, schema in schemas.items()}
 
@@ -55,7 +55,7 @@ def _widened(schema: Schema, names: list[str]) -> Schema:
 def kinds_differ(
     schemas: Mapping[SiteId, Schema], name: str, columns: tuple[str, ...]
 ) -> SchemaMismatchError:
-    """The error for a column of several kinds."""
+    """Return the error for a column of several kinds."""
     kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
     differences = "; ".join(
         f"{kind} at {some([s for s in schemas if kinds[s] == kind])}"
@@ -71,7 +71,7 @@ def kinds_differ(
 def columns_differ(
     schemas: Mapping[SiteId, Schema], wanted: list[str], lacking: dict[SiteId, list[str]], common: list[str]
 ) -> SchemaMismatchError:
-    """The error for sites that lack columns."""
+    """Return the error for sites that lack columns."""
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     differences = "; ".join(f"{site} lacks {some(names)}" for site, names in lacking.items() if names)
     shared = [name for name in common if name in everywhere]
@@ -88,7 +88,7 @@ def columns_differ(
 def excluded_by_intersection(
     schemas: Mapping[SiteId, Schema], chosen: tuple[str, ...], exclude: tuple[str, ...]
 ) -> list[tuple[str, str]]:
-    """(column, why) for the columns that some sites lack."""
+    """Return (column, reason) for the columns that some sites lack."""
     everywhere = dict.fromkeys(name for schema in schemas.values() for name in schema.names)
     return [
         (name, f"not at {some([site for site, schema in schemas.items() if name not in schema.names])}")
@@ -98,15 +98,15 @@ def excluded_by_intersection(
 
 
 def no_rows_message(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
-    """The reason why no row is left; ``dropped``: rows with a missing value are."""
+    """Return the reason why no row is left; ``dropped``: rows with a missing value are dropped."""
     n = sum(float(s.rows[0]) for s in schemas.values())
     if dropped and n > 0:
         return f"no row is complete in all columns ({n:g} rows); --missing fill, or fewer columns, keeps them"
-    return f"no site shows any of its rows ({len(schemas)} sites, {n:g} rows shown)"
+    return f"no site discloses any of its rows ({len(schemas)} sites, {n:g} rows disclosed)"
 
 
 def empty_column_warnings(plan: "ColumnPlan", preparation_options: "PreparationOptions") -> list[str]:
-    """Warnings of the columns that have no value at some sites."""
+    """Return warnings about the columns that have no value at some sites."""
     how = "every cell is filled from the other sites"
     if preparation_options.missing == "keep":
         how = "rows there are compared by their other columns"
@@ -118,7 +118,7 @@ def check_preparation_options(plan: "ColumnPlan", preparation_options: "Preparat
     bounded = {name for name, _, _ in preparation_options.bounds}
     unknown = [name for name, _ in preparation_options.scales if name not in plan.numbers]
     if unknown:
-        raise InputError(f"--scale for {', '.join(unknown)}, which is no column of numbers in use")
+        raise InputError(f"--scale for {', '.join(unknown)}, which is not a column of numbers in use")
     if any(preparation_options.scale_of(name) == "min-max" for name in plan.numbers):
         lacking = [
             n for n in plan.numbers if preparation_options.scale_of(n) == "min-max" and n not in bounded
@@ -130,7 +130,7 @@ def check_preparation_options(plan: "ColumnPlan", preparation_options: "Preparat
             )
     unknown = sorted(bounded - set(plan.numbers))
     if unknown:
-        raise InputError(f"bounds for {', '.join(unknown)}, which is no column of numbers in use")
+        raise InputError(f"bounds for {', '.join(unknown)}, which is not a column of numbers in use")
     if preparation_options.missing == "refuse":
         used = [j for j, name in enumerate(plan.columns) if name in (*plan.numbers, *plan.categorical)]
         bad = [(i, j) for i in range(len(plan.sites)) for j in used if plan.missing[i, j] != 0]

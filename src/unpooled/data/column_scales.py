@@ -25,20 +25,20 @@ _MIDDLE = 1.3489795003921634  # the middle half of a normal distribution of vari
 
 
 def check_rows(schemas: Mapping[SiteId, Schema], shapes: dict[str, str]) -> None:
-    """Raise InputError if a column is to be shaped and a site does not answer from all its rows."""
+    """Raise InputError if a column needs a shape and a site does not answer from all its rows."""
     other = [site for site, schema in schemas.items() if schema.protection[0] != "none"]
     if other:
         name, shape = next(iter(shapes.items()))
         raise InputError(
             f"--scale {shape} of {', '.join(shapes)} needs all rows of a site; {', '.join(other)} has a "
-            f"copy, or hides small groups. A copy can be made with logarithms (--log {name})"
+            f"summary table, or suppresses small groups. A summary table can hold logarithms (--log {name})"
         )
 
 
 def all_columns(
     numbers: tuple[str, ...], categorical: tuple[str, ...], categories: tuple[tuple[str, ...], ...]
 ) -> tuple[Number | Category, ...]:
-    """All columns in use, to find the rows that lack none."""
+    """Return all columns in use, to find the rows that lack none."""
     own = zip(categorical, categories, strict=True)
     return (
         *(Number(name, 0.0, 0.0, 1.0) for name in numbers),
@@ -54,7 +54,7 @@ def shaped(
     about: ColumnTotals,
     others: tuple[Number | Category, ...],
 ) -> Steps[dict[str, Number]]:
-    """The columns of numbers with a shape of their own, ready for a preparation.
+    """Return the columns of numbers with a shape of their own, ready for a preparation.
 
     ``first`` and ``about`` are totals of all columns, about 0 and about the means. If rows with a missing
     value are dropped, ``others`` are all columns that must be there; else it is empty.
@@ -109,7 +109,7 @@ def _one(
 
 
 def _alone(column: Number, others: tuple[Number | Category, ...]) -> Preparation:
-    """A view of one column; with others, of the rows that lack none of them, and they count for nothing."""
+    """The preparation of one column; with ``others``, of the rows that lack none of them, at weight zero."""
     rest = tuple(replace(other, scale=1e150) for other in others if other.name != column.name)
     return Preparation((column, *rest), bool(others))
 
@@ -136,7 +136,7 @@ def _standardised(
 def _quantiles(
     sites: tuple[SiteId, ...], wanted: Sequence[float], n: int, below: int, reach: float, width: int
 ) -> Steps[FloatArray]:
-    """The quantiles of the first column of a view, as numpy's; ``below`` rows lie under all others."""
+    """The quantiles of the first prepared column, as numpy's; ``below`` rows lie under all others."""
     places = np.array(wanted) * (n - 1)
     ranks = np.unique(np.concatenate([np.floor(places), np.ceil(places)]))
     values = yield from _ordered(sites, ranks + below, reach, width)
@@ -147,7 +147,7 @@ def _quantiles(
 
 
 def _ordered(sites: tuple[SiteId, ...], ranks: FloatArray, reach: float, width: int) -> Steps[FloatArray]:
-    """The values of the rows of these ranks, from 0, in the first column of a view; all are within reach."""
+    """The values of the rows of these ranks, from 0, in the first prepared column; all are within reach."""
     low, high = np.full(len(ranks), -reach), np.full(len(ranks), reach)
     values, searching = np.zeros(len(ranks)), np.ones(len(ranks), dtype=np.bool_)
     for _ in range(_CUTS):
@@ -175,7 +175,7 @@ def _ordered(sites: tuple[SiteId, ...], ranks: FloatArray, reach: float, width: 
 
 
 def observed_scale(column: Number, rows: float, known: float) -> Number:
-    """A logarithm or rank with variance 1 over the cells that there are, not over all ``rows`` with fills."""
+    """Return a logarithm or rank with variance 1 over the observed cells, not over all filled ``rows``."""
     return (
         replace(column, scale=column.scale * float(np.sqrt(rows / known)))
         if isinstance(column, Shaped)

@@ -10,7 +10,7 @@ from unpooled.errors import InputError
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """The rows of tables that have the same columns; InputError if their columns or kinds differ.
+    """Return the rows of tables that have the same columns; InputError if their columns or kinds differ.
 
     >>> one, two = Table.from_columns({"sex": ["f", "m"]}), Table.from_columns({"sex": ["x", "f"]})
     >>> both = joined([one, two])
@@ -53,11 +53,11 @@ def check_same_columns(columns: Sequence[Sequence[str]]) -> None:
 
 
 def kind_in_all(name: str, kinds: Sequence[dict[str, str]]) -> str:
-    """The kind of a column of one table in several partitions; InputError if they do not fit each other."""
+    """Return the kind of a column in several partitions of one table; InputError if the kinds conflict."""
     found = [own.get(name, EMPTY) for own in kinds]
     if kind := kind_of_all(found):
         return kind
     raise InputError(
         f"column {name} is of different kinds in its partitions: {', '.join(sorted(set(found) - {EMPTY}))}; "
-        f"--numbers {name} or --categorical {name} says how it is read"
+        f"--numbers {name} or --categorical {name} decides how it is read"
     )

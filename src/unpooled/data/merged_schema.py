@@ -1,4 +1,4 @@
-"""The schema of several sites as that of one: what a federation says of its tables to the one above it."""
+"""The schema of several sites as that of one: a relay's answer for the tables of its sites."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,13 +13,13 @@ from unpooled.protocol.messages import SiteId
 from unpooled.typing import FloatArray
 
 COLUMNS = ("same", "common", "any")
-_WEAKEST_LAST = ("dp", "summary", "raw", "none")  # a run must know that some answer with noise only
+_WEAKEST_LAST = ("dp", "summary", "raw", "none")  # a run must know that some sites only answer with noise
 
 
 def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
-    """The columns and levels of all sites, their rows and missing cells summed, their largest sizes.
+    """Return the columns and categories of all sites, their rows and missing cells summed, the largest sizes.
 
-    ``columns`` as in Wishes: all sites must have the same, or those that all have are taken, or all.
+    ``columns`` as in PreparationOptions: all sites must have the same, or the common ones are taken, or all.
     SchemaMismatchError, without the name of a site, if they do not fit each other.
     """
     if columns == "any":
@@ -54,7 +54,7 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
 
 
 def _kind(schemas: Mapping[SiteId, Schema], name: str) -> str:
-    """The kind of a column at all sites, such that it is used, or left out, as if each were asked."""
+    """The kind of a column at all sites, so that it is used, or left out, as if each site were asked."""
     kinds = {schema.kinds[schema.names.index(name)] for schema in schemas.values()}
     if found := kind_of_all(kinds):
         return found
@@ -65,7 +65,7 @@ def _kind(schemas: Mapping[SiteId, Schema], name: str) -> str:
 
 
 def kind_of_all(kinds: Collection[str]) -> str:
-    """The kind of a column that is of these kinds in several tables; "" if they do not fit each other.
+    """Return the kind of a column that has these kinds in several tables; "" if they do not fit each other.
 
     >>> kind_of_all(["number", "empty"]), kind_of_all(["number", "category"])
     ('number', '')
@@ -87,19 +87,19 @@ def _of_all(schemas: Mapping[SiteId, Schema], names: tuple[str, ...], fact: str)
 def _missing(missing: FloatArray, rows: FloatArray) -> FloatArray:
     """Missing cells in all: "some" counts as none, "nearly all" as all; nan if there are only some."""
     known = np.minimum(np.nan_to_num(missing, posinf=np.inf), rows[:, None]).sum(axis=0)
-    told: FloatArray = np.where((known == 0) & np.isnan(missing).any(axis=0), np.nan, known)
-    return told
+    result: FloatArray = np.where((known == 0) & np.isnan(missing).any(axis=0), np.nan, known)
+    return result
 
 
 def _largest(facts: FloatArray) -> FloatArray:
     """(columns,) the largest that is known; nan if none is."""
     known = np.where(np.isnan(facts), -np.inf, facts).max(axis=0)
-    told: FloatArray = np.where(np.isnan(facts).all(axis=0), np.nan, known)
-    return told
+    result: FloatArray = np.where(np.isnan(facts).all(axis=0), np.nan, known)
+    return result
 
 
 def _within(within: FloatArray, rows: FloatArray) -> FloatArray:
-    """(columns,) the variance within groups, over all rows; rows as such add none."""
+    """(columns,) the variance within groups, over all rows; single rows add none."""
     mean = (rows[:, None] * np.nan_to_num(within)).sum(axis=0) / max(float(rows.sum()), 1.0)
-    told: FloatArray = np.where(np.isnan(within).all(axis=0), np.nan, mean)
-    return told
+    result: FloatArray = np.where(np.isnan(within).all(axis=0), np.nan, mean)
+    return result

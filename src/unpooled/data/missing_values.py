@@ -1,4 +1,4 @@
-"""The view that keeps missing cells missing: clusters are then made from the cells that there are."""
+"""The preparation that keeps missing values missing: clusters are then made from the observed values."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,8 @@ class PreparationWithMissing(Preparation):
 
     >>> from unpooled.data.transforms import Category
     >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)
-    >>> PreparationWithMissing((age, sex), drop=False).apply(Table.from_columns({"sex": ["m", None], "age": [np.nan, 60.0]}))
+    >>> table = Table.from_columns({"sex": ["m", None], "age": [np.nan, 60.0]})
+    >>> PreparationWithMissing((age, sex), drop=False).apply(table)
     array([[nan,  0.,  2.],
            [ 1., nan, nan]])
     """
@@ -29,7 +30,7 @@ class PreparationWithMissing(Preparation):
     def check(self, X: Any) -> None:
         if isinstance(X, BoundedTable):
             raise QueryRefusedError(
-                "a site that answers with noise fills missing values, or drops their rows"
+                "a site with differential privacy fills missing values, or drops their rows"
             )
         super().check(X)
 
@@ -41,9 +42,9 @@ class PreparationWithMissing(Preparation):
         return np.asarray(there.any(axis=1))
 
     def _from_summary(self, summary: SummaryTable) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The groups of a copy: their means, NaN where the copy shows none; weights (groups, 1 + width).
+        """The groups of a summary table: their means, NaN if suppressed; weights (groups, 1 + width).
 
-        The first weight is the number of persons, the others are the shares of them who have a value.
+        The first weight is the number of people, the others are the shares of people who have a value.
         """
         known = np.stack([summary.people_with_value(column.name) for column in self.columns], axis=1)
         take = np.flatnonzero(known.any(axis=1))
@@ -58,7 +59,7 @@ class PreparationWithMissing(Preparation):
             part = X[:, at : at + column.width]
             shares[:, at : at + column.width] = (known[:, j] / people)[:, None]
             if isinstance(column, Shaped):
-                raise InputError(f"column {column.name}: the means of a copy have no {column.form}")
+                raise InputError(f"column {column.name}: the means of a summary table have no {column.form}")
             if isinstance(column, Number):
                 means = (
                     summary.means[column.name][take] if column.name in summary.means else np.zeros(len(take))
@@ -67,7 +68,7 @@ class PreparationWithMissing(Preparation):
                 within[at] = summary.within_of(column.name) / column.scale**2
             else:
                 part[:] = column.shares(summary, take, np.ones(len(take)))
-                inside = known[:, j] @ (part * (1 / column.scale - part))  # p (1 - p) of every level
+                inside = known[:, j] @ (part * (1 / column.scale - part))  # p (1 - p) of every category
                 within[at : at + column.width] = inside / max(float(known[:, j].sum()), 1.0)
             part[known[:, j] == 0] = np.nan
             at += column.width

@@ -193,9 +193,9 @@ def half_iid(
 def by_distance(X: FloatArray, places: FloatArray, beta: float, *, seed: Seed) -> IntArray:
     """Rows divided by their distance to the sites at ``places`` (sites, d).
 
-    A row reaches each site with probability 1 - exp(-beta / distance). If a row reaches several sites, one is drawn; if it reaches none, the nearest site gets it. With a smaller
-    beta a site has more rows from its own surroundings. Garst & Reinders, eq. 2; the case of no site and the
-    Euclidean distance are as in their code.
+    A row reaches each site with probability 1 - exp(-beta / distance). If it reaches several sites, one is
+    drawn; if it reaches none, the nearest site gets it. With a smaller beta a site has more rows from its own
+    surroundings. Garst & Reinders, eq. 2; the case of no site and the Euclidean distance are as in their code.
     """
     if X.ndim != 2 or places.ndim != 2 or X.shape[1] != places.shape[1]:
         raise InputError(

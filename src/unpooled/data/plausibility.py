@@ -1,4 +1,4 @@
-"""Doubts about the columns of sites: another unit at one site, a tail that carries the distances."""
+"""Warnings about the columns of sites: another unit at one site, a tail that dominates the distances."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from unpooled.data.schema import Schema, some
 from unpooled.protocol.messages import SiteId
 
 _MANY = np.log10(5.0)  # another unit is suspected where mean and spread both differ by this factor
-_LEAST = 5  # rows of a site from which its mean and spread say something
+_MIN_ROWS = 5  # rows of a site from which its mean and spread say something
 _FAR = 1.5  # standard deviations between means from which a smaller factor is suspicious
 _MANY_SD = 8.0  # the same where the spread is that of other sites
 _AS_NEAR = 0.06  # of a power of ten: explanations that are as near as the nearest
@@ -33,17 +33,17 @@ _ALIKE = 0.2  # between the factor of the means and that of the spreads
 
 
 def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
-    """Warnings for sites where a column probably has another unit: from its mean and its spread.
+    """Return warnings for sites where a column probably has another unit: from its mean and its spread.
 
-    A change of the unit multiplies both by one factor, or moves the mean alone. Sites of few rows say nothing
-    about either. The others are cut into two groups where their sizes are farthest apart, and the smaller
-    group is named; of two that are as large, the one without the first site.
+    A change of the unit multiplies both by one factor, or moves the mean alone. Sites with few rows are
+    ignored. The others are cut into two groups where their sizes are farthest apart, and the warning names
+    the smaller group; of two groups of the same size, the one without the first site.
     """
     sizes: dict[SiteId, tuple[float, float]] = {}
     for site, schema in schemas.items():
         j = schema.names.index(name)
         there = float(schema.rows[0]) - float(np.nan_to_num(schema.missing[j], nan=0.0))
-        if not np.isnan(schema.size[j]) and there >= _LEAST:
+        if not np.isnan(schema.size[j]) and there >= _MIN_ROWS:
             sizes[site] = float(schema.size[j]), float(schema.spread[j])
     coarse = any(schema.protection[0] == "raw" for schema in schemas.values())
     usual = {site: v for site, v in sizes.items() if np.isfinite(v).all()}
@@ -89,11 +89,11 @@ def _apart(sizes: Mapping[SiteId, tuple[float, float]]) -> tuple[list[SiteId], l
 def _conversion(own: tuple[float, float], typical: tuple[float, float], coarse: bool, where: str) -> str:
     """The suspicion in words, or ""; both are log10 of root mean square and of standard deviation.
 
-    Sizes that are ``coarse`` show large factors only. Of several explanations the nearest is said, and
-    another one that is about as near.
+    Sizes that are ``coarse`` reveal large factors only. The text names the nearest of several explanations,
+    and another one that is about as near.
     """
     a, b = own[0] - typical[0], own[1] - typical[1]
-    said = f"values about {_about(10 ** abs(a))} times {'larger' if a > 0 else 'smaller'} than {where}"
+    factor_text = f"values about {_about(10 ** abs(a))} times {'larger' if a > 0 else 'smaller'} than {where}"
     mean, other = (np.sqrt(max(100**r - 100**s, 0.0)) for r, s in (own, typical))
     hot, cold, wider = (mean, other, b) if mean > other else (other, mean, -b)
     apart = abs(mean - other) / 10 ** typical[1]
@@ -116,16 +116,16 @@ def _conversion(own: tuple[float, float], typical: tuple[float, float], coarse: 
         known.sort()
         words = list(dict.fromkeys(what for miss, what in known if miss <= known[0][0] + _AS_NEAR))[:2]
         named = ", or ".join(filter(None, words)) if known[0][1] else ""
-        return f"{said}; another unit{f' ({named})' if named else ''}?"
+        return f"{factor_text}; another unit{f' ({named})' if named else ''}?"
     if not coarse and apart > _MANY_SD and abs(b) <= _ALIKE:
-        return f"{said}, and spread as there; another unit, whose 0 lies elsewhere?"
+        return f"{factor_text}, and spread as there; another unit, whose 0 lies elsewhere?"
     if min(a, b) >= _MANY or max(a, b) <= -_MANY:
-        return f"{said}; another unit?"
+        return f"{factor_text}; another unit?"
     return ""
 
 
 def _miss(off: float, spread: float) -> float:
-    """How far an explanation is from what sites say; spreads differ between sites anyway, and count half."""
+    """The distance of an explanation from the sites' values; spreads differ between sites and count half."""
     return float(np.hypot(off, spread / 2))
 
 
@@ -139,7 +139,7 @@ def _about(value: float) -> str:
 
 
 def long_tail(schemas: Mapping[SiteId, Schema], name: str) -> str:
-    """A warning if few values of a column carry much of its squared distances, or ""."""
+    """Return a warning if few values of a column account for much of its squared distances, or ""."""
     shares, rows = [], []
     for schema in schemas.values():
         share = float(schema.tail[schema.names.index(name)])
@@ -150,8 +150,7 @@ def long_tail(schemas: Mapping[SiteId, Schema], name: str) -> str:
     if share < _TAIL:
         return ""
     return (
-        f"{name}: {share:.0%}".replace("%", " %")
-        + " of its squared distances come from values beyond 3 standard "
-        f"deviations, a long tail or a small group; --scale {name}=log or {name}=rank lets all rows count "
-        f"(a copy: --log {name})"
+        f"{name}: {share:.0%} of its squared distances come from values beyond 3 standard deviations, a long "
+        f"tail or a small group; --scale {name}=log or {name}=rank lets all rows count (a summary table: "
+        f"--log {name})"
     )

@@ -1,4 +1,4 @@
-"""Columns that seem to say whose row it is, and name some persons twice."""
+"""Columns that seem to identify people, and name some of them more than once."""
 
 import re
 from typing import NamedTuple
@@ -9,27 +9,27 @@ from unpooled.data.readers.cell_text import named_as_id
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Table
 from unpooled.typing import FloatArray
 
-_PERSONS = {"patient", "patienten", "pat", "person", "persons", "subject", "proband", "participant", "member"}
-_PERSONS |= {"client", "customer", "insured", "user", "case", "fall"}
+_PEOPLE = {"patient", "patienten", "pat", "person", "persons", "subject", "proband", "participant", "member"}
+_PEOPLE |= {"client", "customer", "insured", "user", "case", "fall"}
 _OWN = {"pid", "mrn", "ssn", "svnr", "kvnr", "patnr", "fallnr", "ahv", "uid", "uuid", "guid", "identifier"}
 _OWN |= {"fallnummer", "patientennummer", "versichertennummer"}
-_FEWEST = 20  # rows, below which nothing is said of a column that is not named as an id
+_FEWEST = 20  # rows, below which a column that is not named as an id is not judged
 
 
 class RepeatedId(NamedTuple):
-    """A column that seems to name persons, and some of them in several rows."""
+    """A column that seems to identify people, some of them in several rows."""
 
     column: str
     values: int  # different ones
     rows: int  # that have one
-    sure: bool  # its name says that it names persons
+    sure: bool  # its name says that it identifies people
 
     def __str__(self) -> str:
         return f"{self.column} ({self.values} different values in {self.rows} rows)"
 
 
 def repeated_ids(table: Table) -> list[RepeatedId]:
-    """The columns that seem to say whose row it is, and have a value in several rows; the surest first.
+    """Return the columns that seem to identify people, and have a value in several rows; the surest first.
 
     >>> repeated_ids(Table.from_columns({"patient_id": ["a", "a", "b"], "age": [40.0, 41.0, 70.0]}))
     [RepeatedId(column='patient_id', values=2, rows=3, sure=True)]
@@ -46,14 +46,14 @@ def repeated_ids(table: Table) -> list[RepeatedId]:
 
 
 def repeated_in(name: str, kind: str, values: FloatArray) -> RepeatedId | None:
-    """A column that seems to name persons, some of them twice; None for any other."""
+    """Return a column that seems to identify people, some of them twice; None for any other."""
     there = values[~np.isnan(values)]
     rows, different = len(there), len(np.unique(there))
     if different < 2 or different == rows:
         return None
     words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
     named = named_as_id(name)
-    people = bool(words & (_PERSONS | _OWN)) or words == {"id"}
+    people = bool(words & (_PEOPLE | _OWN)) or words == {"id"}
     if named == "id" and people:
         return RepeatedId(name, different, rows, sure=True)
     if named == "perhaps" and people and different >= max(10, rows / 20):  # a subject may be taught
@@ -66,6 +66,6 @@ def repeated_in(name: str, kind: str, values: FloatArray) -> RepeatedId | None:
 
 
 def code_id_columns(table: Table) -> tuple[str, ...]:
-    """The columns of codes that are named as ids: their values are not kept, so they must be read again."""
+    """Return the columns of codes that are named as ids; their values are not kept and must be read again."""
     codes = [name for name, kind in zip(table.names, table.kinds, strict=True) if kind == CODE]
     return tuple(name for name in codes if named_as_id(name) == "id")

@@ -13,7 +13,7 @@ from unpooled.typing import FloatArray
 
 
 def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
-    """The scaling to mean 0 and standard deviation 1 over all sites, by two totals.
+    """Agree on the scaling to mean 0 and standard deviation 1 over all sites, by two totals.
 
     Squares are taken about the mean, to avoid cancellation. A constant column keeps scale 1.
     """

@@ -1,7 +1,8 @@
 """Questions about the tables of sites: a schema, then totals of the agreed columns.
 
-The replies pass the same checks as all others. Of raw rows, a number of cells below the site's minimum size
-is not shown, and a level of fewer rows is not named; of a copy, everything may be shown.
+The replies pass the same checks as all others. A site in raw mode does not disclose a number of cells below
+its minimum size, and does not name a category of fewer rows. A site may disclose everything in its summary
+table.
 """
 
 from collections.abc import Mapping
@@ -25,13 +26,13 @@ from unpooled.typing import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Schema(Reply):
-    """A site's columns, the facts about each that may be shown, and how the site is protected.
+    """A site's columns, the facts about each that may be disclosed, and how the site is protected.
 
     Sizes are rounded to a twentieth of a power of ten: enough to notice pounds among kilograms. Those of a
-    trusted site's rows are rounded to a quarter.
+    site in raw mode are rounded to a quarter.
     """
 
-    # "summary", "dp", "raw" or "none", and the date of the copy
+    # "summary", "dp", "raw" or "none", and the date of the summary table
     protection: Annotated[tuple[str, ...], Text("2")]
 
     names: Annotated[tuple[str, ...], Text("columns")]
@@ -39,13 +40,13 @@ class Schema(Reply):
     # of categories: those of at least the minimum number of rows
     categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
-    # missing cells; nan: some, but fewer than may be shown; inf: nearly all
+    # missing cells; nan: some, but fewer than may be disclosed; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
-    # log10 of the root mean square; nan where it may not be shown
+    # log10 of the root mean square; nan where it may not be disclosed
     size: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # log10 of the standard deviation; -inf for a constant
     spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
-    # of a copy: the variance within its groups, of a category of all its levels; nan where there is none
+    # of a summary table: the variance within its groups, summed over categories; nan where there is none
     within: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # of the squares about the mean: the share of values beyond 3 standard deviations, in tenths
     tail: Annotated[FloatArray, Value("columns", may_be_missing=True)]
@@ -56,7 +57,7 @@ class Schema(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskSchema(Question[Schema]):
-    """Which columns do you have, of which kind, with which levels?"""
+    """The site's columns, their kinds, categories, missing values and coarse sizes."""
 
     reads = "table"
 
@@ -94,7 +95,7 @@ class AskSchema(Question[Schema]):
         )
 
     def _from_summary(self, summary: SummaryTable) -> Schema:
-        """The schema of a copy. A column whose means are all between 0 and 1 may have no unit: no size."""
+        """The schema of a summary table. A column with means between 0 and 1 may have no unit: no size."""
         count, size, spread, tail = (np.full(len(summary.names), v) for v in (0.0, np.nan, np.nan, np.nan))
         for j, name in enumerate(summary.names):
             known = summary.known[:, j]
@@ -140,15 +141,15 @@ class AskSchema(Question[Schema]):
             count += present
             sums += total
             squares += np.einsum("ij,ij->j", values, values)
-            if len(values):  # the first row tells it of most columns
+            if len(values):  # for most columns the first row decides it
                 yes_or_no &= (values[0] == 0) | (values[0] == 1)
             maybe = np.flatnonzero(yes_or_no)
             yes_or_no[maybe] = ((values[:, maybe] == 0) | (values[:, maybe] == 1)).all(axis=0)
             for name, tally in tallies.items():
                 tally += _tally(chunk[:, table.index(name)], len(tally))
-        shown = batch.large(count, count)
+        disclosed = batch.large(count, count)
         missing = n - count
-        number = shown & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
+        number = disclosed & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
         number &= ~yes_or_no | (squares == 0)
         size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if batch.minimum > 1 else 20)
         return Schema(
@@ -162,7 +163,7 @@ class AskSchema(Question[Schema]):
                 for name, kind in zip(table.names, table.kinds, strict=True)
             ),
             rows=zero_suppressed(batch.large(rows, rows), rows),
-            missing=_told(missing, count, batch),
+            missing=_disclosed_missing(missing, count, batch),
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),
             within=np.full(len(table.names), np.nan),
@@ -173,23 +174,23 @@ class AskSchema(Question[Schema]):
 
 
 def some(names: list[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def check_not_noisy(schemas: Mapping[SiteId, Schema]) -> None:
-    """InputError if a site answers with noise only: the run must then be private for all."""
+    """Raise InputError if a site answers only with differential privacy: the run must then be private."""
     noisy = [site for site, schema in schemas.items() if schema.protection[0] == "dp"]
     if noisy:
         answer = "answers" if len(noisy) == 1 else "answer"
         raise InputError(
-            f"{', '.join(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it "
-            "so for all sites, else it goes without them"
+            f"{', '.join(noisy)} {answer} only with differential privacy, and this run is not private. Use "
+            "--epsilon for all sites, or run without them"
         )
 
 
 def stated_units(schemas: Mapping[SiteId, Schema], numbers: tuple[str, ...]) -> FloatArray:
-    """(p,) a power of two near the largest size that a site states of each column, 1 where none does.
+    """Return a power of two near the largest size that a site states of each column (p,), 1 where none does.
 
     In such units sums are near the number of rows, whatever the columns' own units are.
     """
@@ -223,7 +224,7 @@ def _tenths(far: Any, count: Any, variance: Any) -> Any:
 
 
 def _inside(summary: SummaryTable, name: str) -> float:
-    """The variance of a column within the groups of a copy; of a category, p (1 - p) of all its levels."""
+    """The variance of a column within the groups of a summary table; p (1 - p) summed over categories."""
     if name not in summary.counts:
         return float(summary.within[summary.index(name)])
     known, counts = summary.people_with_value(name), summary.counts[name]
@@ -244,32 +245,33 @@ def _there(block: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _sizes(
     count: FloatArray, sums: FloatArray, squares: FloatArray, steps: int
 ) -> tuple[FloatArray, FloatArray]:
-    """log10 of root mean square and of standard deviation, in so many steps to a power of ten."""
+    """log10 of root mean square and of standard deviation, with ``steps`` steps to a power of ten."""
     mean = squares / count
     variance = mean - (sums / count) ** 2
     variance = np.where(variance <= 1e-12 * mean, 0.0, variance)
     with np.errstate(divide="ignore"):
-        return tuple(np.round(steps / 2 * np.log10(v)) / steps for v in (mean, variance))  # type: ignore[return-value]
+        sizes = (np.round(steps / 2 * np.log10(v)) / steps for v in (mean, variance))
+        return tuple(sizes)  # type: ignore[return-value]
 
 
-def _told(missing: FloatArray, count: FloatArray, batch: SiteBatch) -> FloatArray:
-    """Missing cells as they may be shown: exactly, or as nan for few, or as inf for nearly all."""
-    shown = np.where((missing > 0) & ~batch.large(missing, missing), np.nan, missing)
-    return np.where((count > 0) & ~batch.large(count, count), np.inf, shown)
+def _disclosed_missing(missing: FloatArray, count: FloatArray, batch: SiteBatch) -> FloatArray:
+    """Missing cells as they may be disclosed: exactly, or as nan for few, or as inf for nearly all."""
+    disclosed = np.where((missing > 0) & ~batch.large(missing, missing), np.nan, missing)
+    return np.where((count > 0) & ~batch.large(count, count), np.inf, disclosed)
 
 
 def _named(categories: tuple[str, ...], tally: FloatArray, batch: SiteBatch) -> tuple[str, ...]:
-    shown = disclosed_cells(batch, tally) & (tally > 0)
-    return tuple(category for category, show in zip(categories, shown, strict=True) if show)
+    disclosed = disclosed_cells(batch, tally) & (tally > 0)
+    return tuple(category for category, keep in zip(categories, disclosed, strict=True) if keep)
 
 
 def _tally(codes: FloatArray, categories: int) -> FloatArray:
-    """The number of rows of each level."""
+    """The number of rows of each category."""
     return np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=categories).astype(np.float64)
 
 
 def _table(batch: SiteBatch) -> Any:
-    """The Table, or the Copy, that a site holds."""
+    """The Table, or the SummaryTable, that a site holds."""
     if not isinstance(batch.X, Table | SummaryTable):
         raise TypeError("this question is about a table with named columns, and the site holds an array")
     return batch.X
@@ -277,28 +279,28 @@ def _table(batch: SiteBatch) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class ColumnTotals(Summable):
-    """Counts, sums and squares of the columns' present values; counts of every category's levels."""
+    """Counts, sums and squares of the columns' present values; counts of every category."""
 
     rows: Annotated[FloatArray, Count("1")]
     count: Annotated[FloatArray, Count("p")]
     sums: Annotated[FloatArray, Sum("p", rows="count")]  # of (x - origin) / unit
     squares: Annotated[FloatArray, Sum("p", min_value=0.0, rows="count")]  # of the same, squared
-    # category after category, each with one for all other levels
+    # column after column, each with one more for all other categories
     categories: Annotated[FloatArray, Count("categorical")]
 
     @property
     def mean(self) -> FloatArray:
-        """(p,) relative to the origin; 0 where no value is shown."""
+        """(p,) relative to the origin; 0 where no value is disclosed."""
         return self.sums / np.maximum(self.count, 1e-300)
 
     def times(self, unit: FloatArray) -> "ColumnTotals":
-        """The same totals in the columns' own units."""
+        """Return the same totals in the columns' own units."""
         return replace(self, sums=self.sums * unit, squares=self.squares * unit**2)
 
 
 @dataclass(frozen=True, eq=False)
 class AskColumns(Question[ColumnTotals]):
-    """Totals of columns about an origin, over all rows or, if ``complete``, over rows that lack nothing."""
+    """Totals of columns about an origin, over all rows or, if ``complete``, rows without missing values."""
 
     reads = "table"
 
@@ -318,7 +320,7 @@ class AskColumns(Question[ColumnTotals]):
         return replies
 
     def _from_summary(self, summary: SummaryTable) -> ColumnTotals:
-        """The totals of a copy; the variance within groups is in the squares: scales are those of persons."""
+        """The totals of a summary table; squares include the variance within groups: scales are of people."""
         people = summary.complete((*self.numbers, *self.categorical)) if self.complete else summary.people
         count, sums, squares = (np.zeros(len(self.numbers)) for _ in range(3))
         for j, name in enumerate(self.numbers):
@@ -341,7 +343,7 @@ class AskColumns(Question[ColumnTotals]):
     def lengths(self) -> dict[str, int]:
         width = len(self.numbers)
         if not len(self.origin) == len(self.unit) == width or len(self.categories) != len(self.categorical):
-            raise InputError("AskColumns: origin and unit for every number, levels for every category")
+            raise InputError("AskColumns: origin and unit for every number, categories for other columns")
         if len({*self.numbers, *self.categorical}) < len(self.numbers) + len(self.categorical):
             raise InputError("AskColumns: a column twice")
         if not (np.isfinite(self.unit).all() and (np.frexp(self.unit)[0] == 0.5).all()):
@@ -372,18 +374,18 @@ class AskColumns(Question[ColumnTotals]):
             squares += np.einsum("ij,ij->j", block, block)
             for tally, place, column in zip(tallies, places, codes, strict=True):
                 np.add.at(tally, place, _tally(chunk[:, column], len(place)))
-        shown = batch.large(count, count)
+        disclosed = batch.large(count, count)
         cells = [zero_suppressed(disclosed_cells(batch, tally), tally) for tally in tallies]
         return ColumnTotals(
             rows=zero_suppressed(batch.large(rows, rows), rows),
-            count=zero_suppressed(shown, count),
-            sums=zero_suppressed(shown, sums),
-            squares=zero_suppressed(shown, squares),
+            count=zero_suppressed(disclosed, count),
+            sums=zero_suppressed(disclosed, sums),
+            squares=zero_suppressed(disclosed, squares),
             categories=np.concatenate([np.zeros(0), *cells]),
         )
 
     def _places(self, j: int, table: Table) -> IntArray:
-        """The index at which each level of the table is counted: its own, or the last one."""
+        """The index at which each category of the table is counted: its own, or the last one."""
         place = {category: i for i, category in enumerate(self.categories[j])}
         own = table.categories.get(self.categorical[j], ())
         return np.array([place.get(category, len(place)) for category in own], dtype=np.int64)
@@ -392,7 +394,7 @@ class AskColumns(Question[ColumnTotals]):
 def kinds_by_site(
     schemas: Mapping[SiteId, Schema], columns: tuple[str, ...] | list[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Rows of (column, kind at every site), heading first; only columns that differ or cannot be used."""
+    """Return rows of (column, kind at every site), heading first, of columns that differ or are unusable."""
     rows = [("column", *schemas)]
     for name in columns:
         kinds = [s.kinds[s.names.index(name)] if name in s.names else "-" for s in schemas.values()]

@@ -2,8 +2,9 @@
 
 Columns must be the same at every site, or those that all have in common are taken, or all. Numbers are
 standardised by two totals, as scikit-learn's SimpleImputer and StandardScaler would on the pooled table. A
-category becomes one-hot over the levels that sites name, scaled so that the whole column has the variance of
-one number. Where many cells are missing they stay so, and scales are those of the cells that there are.
+categorical column becomes one-hot over the categories that sites name, scaled so that the whole column has
+the variance of one number. Where many cells are missing they stay so, and scales are those of the observed
+cells.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,9 +62,9 @@ class ColumnPlan:
     empty: tuple[tuple[str, str], ...]  # (column, the sites that have no value of it)
 
     def share_missing(self, rows: FloatArray) -> float:
-        """The share of missing cells in the columns to use, where sites have so many ``rows`` (S,).
+        """Return the share of missing cells in the columns to use, where sites have ``rows`` (S,) rows.
 
-        Few that a site does not show count as none, nearly all as all.
+        An undisclosed small number counts as zero, "nearly all" as all.
         """
         take = [j for j, name in enumerate(self.columns) if name in (*self.numbers, *self.categorical)]
         missing = np.nan_to_num(self.missing[:, take], posinf=np.inf)
@@ -77,7 +78,7 @@ def plan_columns(
     exclude: tuple[str, ...],
     max_categories: int,
 ) -> ColumnPlan:
-    """The columns to use; raises SchemaMismatchError where they differ between sites."""
+    """Return the columns to use; SchemaMismatchError if they differ between sites."""
     sites = tuple(schemas)
     chosen = _chosen(schemas, columns, exclude)
     named = not isinstance(columns, str)
@@ -105,7 +106,7 @@ def plan_columns(
                 )
             left_out.append((name, "no value at any site"))
         elif present <= {CATEGORY, TEXT}:
-            why = f"text with more than {max_categories} levels"
+            why = f"text with more than {max_categories} categories"
             if named:
                 raise SchemaMismatchError(f"column {name} is {why}", kinds_by_site(schemas, chosen))
             left_out.append((name, why))
@@ -144,8 +145,7 @@ def _chosen(
     unknown = [name for name in exclude if name not in everywhere]
     if unknown:
         raise SchemaMismatchError(
-            f"column {', '.join(unknown)} is to be left out, but no site has it; columns are "
-            f"{', '.join(everywhere)}",
+            f"--exclude {', '.join(unknown)}: no site has this column; columns are {', '.join(everywhere)}",
             (),
         )
     wanted = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
@@ -178,7 +178,7 @@ MANY = 0.05  # share of missing cells above which "auto" keeps them missing, up 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PreparationOptions(Message):
-    """The wanted preparation of a table."""
+    """The options for the preparation of tables before clustering."""
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; "any"; or names
     exclude: tuple[str, ...] = ()
@@ -186,7 +186,7 @@ class PreparationOptions(Message):
     scales: tuple[tuple[str, str], ...] = ()  # but for these: (column, its scale)
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
     missing: str = "auto"  # "keep" if many cells are missing, else "fill"
-    min_category_share: float = 0.01  # levels of less than this share of the rows are merged into "other"
+    min_category_share: float = 0.01  # categories of less than this share of the rows are merged into "other"
     max_categories: int = 50
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class PreparationOptions(Message):
             )
         for name, low, high in self.bounds:
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
-                raise InputError(f"bounds of {name} must be two numbers that rise, got {low:g} to {high:g}")
+                raise InputError(f"bounds of {name} must be two rising numbers, got {low:g} to {high:g}")
 
     def scale_of(self, name: str) -> str:
         return dict(self.scales).get(name, self.scale)
@@ -209,24 +209,24 @@ class PreparationOptions(Message):
 
 @dataclass(frozen=True, eq=False)
 class AgreedSchema(Message):
-    """The preparation that sites agreed on, and the facts about their tables that it rests on."""
+    """The preparation that sites agreed on, and the facts about their tables behind it."""
 
     preparation: Preparation
     sites: tuple[SiteId, ...]
     rows: FloatArray  # (S,) of every site
     used: float  # rows in all that are clustered
     columns: tuple[str, ...]  # (c,) those considered
-    missing: FloatArray  # (S, c) missing cells; nan: some, but fewer than the site may show
-    left_out: tuple[tuple[str, str], ...]  # (column, why)
-    merged: tuple[tuple[str, tuple[str, ...]], ...]  # (category, its rare levels)
+    missing: FloatArray  # (S, c) missing cells; nan: some, but fewer than the site may disclose
+    left_out: tuple[tuple[str, str], ...]  # (column, reason)
+    merged: tuple[tuple[str, tuple[str, ...]], ...]  # (column, its rare categories)
     warnings: tuple[str, ...]
     mean: FloatArray  # (width,) of the prepared columns
-    share: FloatArray  # (width,) of each level; nan for numbers
-    protection: tuple[tuple[str, ...], ...] = ()  # (S,) "summary", "raw" or "none", and a copy's date
-    within: tuple[float, ...] = ()  # of every prepared column: the variance within the groups of copies
+    share: FloatArray  # (width,) of each category; nan for numbers
+    protection: tuple[tuple[str, ...], ...] = ()  # (S,) "summary", "raw" or "none", and a table's date
+    within: tuple[float, ...] = ()  # of every prepared column: the variance within groups of summary tables
 
     def in_order(self, order: Sequence[int]) -> "AgreedSchema":
-        """The same with the sites in another order, to be shown."""
+        """Return the same with the sites in another order, for display."""
         return replace(
             self,
             sites=tuple(self.sites[i] for i in order),
@@ -237,13 +237,13 @@ class AgreedSchema(Message):
 
     @property
     def from_summaries(self) -> bool:
-        """True if a site answers from a copy: then a row is a person, and figures are of means of groups."""
+        """True if a site answers from a summary table: figures are then of means of groups of people."""
         return any(mode == "summary" for mode, _ in self.protection)
 
 
 def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOptions) -> Steps[AgreedSchema]:
-    """Schema agreement and preparation, in two or three exchanges."""
-    # down: nothing; up: names, kinds, levels, missing cells, coarse sizes
+    """Agree on the schema and the preparation, in two or three exchanges."""
+    # down: nothing; up: names, kinds, categories, missing cells, coarse sizes
     schemas = yield from each(sites, AskSchema())
     check_not_noisy(schemas)
     if preparation_options.columns == "any":
@@ -277,7 +277,7 @@ def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOpti
         plan.categories,
         preparation_options.missing == "drop",
     )
-    # down: columns and levels; up: counts, sums, level counts
+    # down: columns and categories; up: counts, sums, counts of categories
     first = (yield from total(sites, question)).times(unit)
     if first.rows[0] == 0:
         raise InputError(no_rows_message(schemas, preparation_options.missing == "drop"))
@@ -311,7 +311,7 @@ def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOpti
 def _decided(
     plan: ColumnPlan, schemas: Mapping[SiteId, Schema], preparation_options: PreparationOptions
 ) -> PreparationOptions:
-    """The wishes with a decision about missing cells: "auto" keeps them if there are many."""
+    """The options with a decision about missing cells: "auto" keeps them if there are many."""
     if preparation_options.missing != "auto":
         return preparation_options
     rows = np.array([float(schemas[s].rows[0]) for s in plan.sites])
@@ -338,7 +338,7 @@ def _agreed(
     bounds = {name: (low, high) for name, low, high in preparation_options.bounds}
     for j, name in enumerate(plan.numbers):
         if first.count[j] == 0:
-            left_out.append((name, "no site shows a value"))
+            left_out.append((name, "no site discloses a value"))
             continue
         if name in made:
             if made[name].scale > 0:
@@ -375,7 +375,7 @@ def _agreed(
             preparation_options.scale not in ("none", "min-max"),
         )
         if prepared_category is None:
-            left_out.append((name, "constant" if counts.sum() else "no site shows a level"))
+            left_out.append((name, "constant" if counts.sum() else "no site discloses a category"))
             continue
         columns[name], shares[name], rare = prepared_category
         if rare:
@@ -409,7 +409,7 @@ def _agreed(
 
 
 def _within(schemas: dict[SiteId, Schema], column: Number | Category) -> float:
-    """The variance of a prepared column within the groups of copies, over all rows; rows as such add none."""
+    """The variance of a prepared column within groups, over all rows; single rows add none."""
     inside = rows = 0.0
     for schema in schemas.values():
         j, n = schema.names.index(column.name), float(schema.rows[0])

@@ -1,7 +1,8 @@
-"""The protected copy of a site's table: one row per group of persons, and nothing about fewer persons.
+"""The summary table of a site (microaggregation): one row per group of people, nothing about fewer people.
 
-A site that is protected by a copy answers every question from it and from nothing else, so the copy is the
-most that anybody can learn. ``privacy/copy`` makes it.
+Every row is the average of at least g people, i.e. k-anonymity with k = g, which is not the k of k-means. A
+site in summary mode answers every question from this table and from nothing else, so the table is the most
+that anybody can learn. ``privacy/microaggregation`` makes it.
 """
 
 import csv
@@ -17,26 +18,26 @@ from unpooled.errors import InputError
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray
 
-OTHER = "other"  # the reserved name of all levels that too few persons have
+OTHER = "other"  # the reserved name of all categories that too few people have
 
 
 @dataclass(frozen=True, eq=False)
 class SummaryTable:
-    """One row per group of at least ``min_group_size`` persons.
+    """A table with one row per group of at least ``min_group_size`` people.
 
-    A cell of numbers is the mean over the persons of the group who have a value; a cell of a category holds
-    the number of persons by level. ``known`` says how many persons have a value: 0 where fewer than
-    ``min_group_size`` do, and then nothing of the cell is shown.
+    A cell of a numeric column is the mean over the people of the group who have a value; a cell of a
+    categorical column holds the number of people by category. ``known`` is the number of people who have a
+    value: 0 where fewer than ``min_group_size`` do, and then the cell is suppressed.
     """
 
     names: tuple[str, ...]  # (c,)
     kinds: tuple[str, ...]  # (c,) as of a Table; only numbers and categories have cells
-    categories: dict[str, tuple[str, ...]]  # of every category; "other" is the last, where it is needed
+    categories: dict[str, tuple[str, ...]]  # by categorical column; "other" is the last, where it is needed
     people: FloatArray  # (G,) of every group
     known: FloatArray  # (G, c)
-    means: dict[str, FloatArray]  # (G,) of every number; 0 where not shown
-    counts: dict[str, FloatArray]  # (G, levels) of every category
-    within: FloatArray  # (c,) variance within groups, to two digits; nan: not shown
+    means: dict[str, FloatArray]  # (G,) of every number; 0 where suppressed
+    counts: dict[str, FloatArray]  # (G, categories) of every categorical column
+    within: FloatArray  # (c,) variance within groups, to two digits; nan: suppressed
     min_group_size: int
     made: str = ""  # the date, as 2026-11-16
     named: bool = True  # False: the columns of an array, which have no names
@@ -50,7 +51,7 @@ class SummaryTable:
 
     @property
     def digest(self) -> str:
-        """A digest of everything in the copy."""
+        """A digest of everything in the table."""
         return sha256(f"{described(self)}\n{to_csv(self)}".encode()).hexdigest()
 
     def index(self, name: str) -> int:
@@ -60,27 +61,29 @@ class SummaryTable:
             raise InputError(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
 
     def people_with_value(self, name: str) -> FloatArray:
-        """(G,) the persons with a value in a column; none where the copy lacks it."""
+        """Return the number of people with a value in a column (G,); 0 where the table lacks the column."""
         if name not in self.names:
             return np.zeros(len(self))
         column: FloatArray = self.known[:, self.index(name)]
         return column
 
     def within_of(self, name: str) -> float:
-        """The variance of a column within groups; 0 where it is not shown, or the copy lacks it."""
+        """Return the variance of a column within groups; 0 if it is suppressed or the column is absent."""
         if name not in self.names:
             return 0.0
         return float(np.nan_to_num(self.within[self.index(name)]))
 
     def complete(self, columns: tuple[str, ...]) -> FloatArray:
-        """(G,) the most persons who can have a value in all of these columns; 0 if a cell is not shown."""
-        least: FloatArray = np.min([self.people, *(self.people_with_value(name) for name in columns)], axis=0)
-        return least
+        """Return the largest possible number of people (G,) with a value in all columns; 0 if suppressed."""
+        fewest: FloatArray = np.min(
+            [self.people, *(self.people_with_value(name) for name in columns)], axis=0
+        )
+        return fewest
 
     def matrix(self) -> FloatArray:
-        """(G, c) the means of a copy of numbers only; a cell that is not shown has its column's mean."""
+        """Return the means (G, c) of a table of numbers only; a suppressed cell has its column's mean."""
         if set(self.kinds) != {NUMBER}:
-            raise InputError("the copy has columns that are no numbers: ask through a preparation")
+            raise InputError("the summary table has categorical columns, which need a preparation")
         X = np.empty(self.shape)
         for j, name in enumerate(self.names):
             known, mean = self.known[:, j], self.means[name]
@@ -88,7 +91,7 @@ class SummaryTable:
         return X
 
     def cells(self) -> list[tuple[str, FloatArray]]:
-        """All columns of the copy as they are written: a heading and a number per group."""
+        """Return all columns of the table as they are written: a heading and a number per group."""
         out = [("people", self.people)]
         for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
             known = self.known[:, j]
@@ -107,7 +110,7 @@ class SummaryTable:
 
 
 def to_csv(summary: SummaryTable) -> str:
-    """The copy as CSV, each number as short as it can be and still exact; empty: not shown.
+    """Return the table as CSV, each number as short as it can be and still exact; a suppressed cell is empty.
 
     The headings are for people; ``from_csv`` takes the names from the description.
     """
@@ -121,15 +124,15 @@ def _plain(value: float) -> str:
 
 
 def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
-    """The copy in a CSV text; ``about`` is what ``described`` gave. InputError if the two do not fit."""
+    """Return the table in a CSV text; ``about`` comes from ``described``. InputError if they do not fit."""
     names, kinds = tuple(about["names"]), tuple(about["kinds"])
     categories = {name: tuple(given) for name, given in about["categorical"].items()}
     try:
         rows = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
-        raise InputError(f"the table of the copy is no CSV: {error}") from error
+        raise InputError(f"the summary table is not CSV: {error}") from error
     if not rows:
-        raise InputError("the table of the copy is empty")
+        raise InputError("the summary table is empty")
     values = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(
         -1, len(rows[0])
     )
@@ -148,16 +151,16 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
                 continue
             known[:, j] = next(columns) if name in counted else people
     except StopIteration:
-        raise InputError("the table of the copy lacks columns") from None
+        raise InputError("the summary table lacks columns") from None
     if next(columns, None) is not None:
-        raise InputError("the table of the copy has too many columns")
+        raise InputError("the summary table has too many columns")
     within = np.array([np.nan if v is None else v for v in about["within"]])
     size, made, named = int(about["min_group_size"]), str(about["made"]), bool(about["named"])
     return SummaryTable(names, kinds, categories, people, known, means, counts, within, size, made, named)
 
 
 def described(summary: SummaryTable) -> dict[str, Any]:
-    """The rest of the copy, which the CSV does not hold, as JSON can hold it."""
+    """Return the rest of the table, which the CSV does not hold, as values for JSON."""
     whole = [np.array_equal(summary.known[:, j], summary.people) for j in range(len(summary.names))]
     return {
         "names": list(summary.names),
@@ -176,6 +179,6 @@ def described(summary: SummaryTable) -> dict[str, Any]:
 
 
 def category_indices(own: tuple[str, ...], named: tuple[str, ...], unknown: int) -> IntArray:
-    """The place of each of the copy's levels among ``named`` ones; ``unknown`` for all others."""
+    """Return the index of each of the table's categories among ``named`` ones; ``unknown`` for all others."""
     place = {category: i for i, category in enumerate(named)}
     return np.array([place.get(category, unknown) for category in own], dtype=np.int64)

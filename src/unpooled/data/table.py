@@ -16,21 +16,21 @@ from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
 _SHARE = 0.5  # of the machine's memory that rows ready for clustering may take
-_UNTOLD = 4 * 10**9  # bytes that they may take where Python does not tell the memory
+_DEFAULT_LIMIT = 4 * 10**9  # bytes that they may take where Python does not know the memory
 
 
 def memory_limit() -> int:
-    """Bytes that one array may take in memory; UNPOOLED_MEMORY (in MB) overrides half of the machine's."""
+    """Return the bytes that one array may take in memory; UNPOOLED_MEMORY (in MB) overrides half of it."""
     megabytes = os.environ.get("UNPOOLED_MEMORY")
     if megabytes:
         return int(float(megabytes) * 1e6)
     if sys.platform == "win32":
-        return _UNTOLD
+        return _DEFAULT_LIMIT
     return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def empty(n: int, d: int) -> FloatArray:
-    """An array (n, d) to be filled: in memory, or on disk if it exceeds the memory limit."""
+    """Return an array (n, d) to be filled: in memory, or on disk if it exceeds the memory limit."""
     if n * d * 8 <= memory_limit():
         return np.empty((n, d))
     with tempfile.TemporaryFile(prefix="unpooled-") as file:
@@ -70,7 +70,7 @@ class Spool:
         self._file.write(np.ascontiguousarray(block, dtype=np.float64).data)
 
     def array(self) -> npt.NDArray[np.float64]:
-        """All appended rows (n, width)."""
+        """Return all appended rows (n, width)."""
         if self._file is None:
             blocks, self._blocks = self._blocks, []
             if len(blocks) == 1:
@@ -89,11 +89,11 @@ _CELLS = 1 << 18  # of a chunk, so that it stays in the processor's cache
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of one site. A missing value is NaN; a category is held as codes into its levels.
+    """Rows of one site. A missing value is NaN; a categorical column holds codes into its categories.
 
     ``values`` may be a memory map of a file that is larger than memory: it is read only in chunks. A column
-    is "empty" if it has no value at this site, and "text" if it has too many levels to be a category. One of
-    dates, ids (or row numbers) or codes (digits with leading zeros) is named so, and nobody clusters by it.
+    is "empty" if it has no value at this site, and "text" if it has too many categories. A column of dates,
+    ids (or row numbers) or codes (digits with leading zeros) has that kind and is not used for clustering.
 
     >>> table = Table.from_columns({"age": [61.0, np.nan], "sex": ["f", "m"]})
     >>> table.kinds, table.categories["sex"], table.shape
@@ -102,7 +102,7 @@ class Table:
 
     names: tuple[str, ...]  # (c,)
     kinds: tuple[str, ...]  # (c,)
-    categories: dict[str, tuple[str, ...]]  # of every category, and of text that was named as one
+    categories: dict[str, tuple[str, ...]]  # by categorical column, and of text that was named as one
     values: npt.NDArray[Any]  # (n, c) float64
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Table:
         return max(1, min(len(self.values), max(64, _CELLS // max(1, len(self.names)))))
 
     def chunks(self) -> Iterator[FloatArray]:
-        """The values in chunks of rows; the chunks are the same in memory and on disk."""
+        """Yield the values in chunks of rows; the chunks are the same in memory and on disk."""
         rows = self.chunk_rows
         for a in range(0, len(self.values), rows):
             yield np.asarray(self.values[a : a + rows])
@@ -127,11 +127,11 @@ class Table:
         release(self.values)
 
     def places(self, names: Sequence[str]) -> list[int]:
-        """The index of every column; one past the last for a column that the table lacks."""
+        """Return the index of every column; one past the last for a column that the table lacks."""
         return [self.index(name) if name in self.names else len(self.names) for name in names]
 
     def chunks_with(self, places: Sequence[int]) -> Iterator[FloatArray]:
-        """The chunks, with a column of missing values at their end if one of the places is there."""
+        """Yield the chunks, with a column of missing values at their end if one of the places is there."""
         for chunk in self.chunks():
             lacks = len(self.names) in places
             yield np.column_stack([chunk, np.full(len(chunk), np.nan)]) if lacks else chunk
@@ -144,7 +144,7 @@ class Table:
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any]) -> "Table":
-        """A table from lists or arrays: text becomes a category, None and "" are missing."""
+        """Return a table of lists or arrays: text becomes categorical, None and "" are missing."""
         kinds, categories, arrays = [], {}, []
         for name, given in columns.items():
             array = np.asarray(given)
@@ -163,7 +163,7 @@ class Table:
 
 
 def plain_name(name: str) -> str:
-    """The name of a column without blanks around it or twice in it; an umlaut is one sign, however written.
+    """Return the name of a column without surplus blanks; an umlaut is one character, however written.
 
     >>> plain_name("  body   mass "), len(plain_name("gro\u0308\u00dfe"))
     ('body mass', 5)
@@ -172,12 +172,13 @@ def plain_name(name: str) -> str:
 
 
 def is_unnamed(name: str) -> bool:
-    """True for the name that readers give to the third column if it has none: "column 3"."""
+    """Return whether this is the name that readers give to a column without a name, e.g. "column 3"."""
     return name.startswith("column ") and name[7:].isdecimal()
 
 
 def called(name: str) -> str:
-    """
+    """Return the name of a column for messages.
+
     >>> called("age"), called("column 3")
     ('column age', 'column 3')
     """

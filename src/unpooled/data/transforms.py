@@ -1,8 +1,8 @@
-"""Views: transformations of rows before a question sees them, agreed once and applied by each site.
+"""Transforms of rows before a question reads them, agreed once and applied by each site.
 
-``Affine`` shifts and scales the columns of an array. ``Preparation`` turns a table into numbers: missing
-values filled or their rows dropped, numbers scaled, categories in one column per level; it is saved with the
-model. ``observed_view`` has one that leaves missing cells missing.
+``Affine`` shifts and scales the columns of an array. ``Preparation`` turns a table into numbers: it fills
+missing values or drops their rows, scales numbers, and encodes categories as one column each; it is saved
+with the model. ``missing_values.PreparationWithMissing`` leaves missing values missing.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ from unpooled.typing import BoolArray, FloatArray, IntArray, Rows
 class Affine(Transform):
     """Every column shifted and scaled: (x - shift) / scale.
 
-    >>> view = Affine(np.array([1.0]), np.array([2.0]))
-    >>> view.apply(np.array([[5.0]])), view.undo(np.array([[2.0]]))
+    >>> scaling = Affine(np.array([1.0]), np.array([2.0]))
+    >>> scaling.apply(np.array([[5.0]])), scaling.undo(np.array([[2.0]]))
     (array([[2.]]), array([[5.]]))
     """
 
@@ -35,7 +35,7 @@ class Affine(Transform):
     scale: FloatArray  # (d,) > 0
 
     def check(self, X: Any) -> None:
-        """Refuse all but one number, or one a column: a shift of every row would tell how many there are."""
+        """Refuse anything but one number, or one per column: one per row would reveal the number of rows."""
         for numbers in (self.shift, self.scale):
             if isinstance(X, np.ndarray) and numbers.shape not in ((), (1,), X.shape[1:]):
                 raise QueryRefusedError(
@@ -71,7 +71,7 @@ class Number(Message):
 
     @property
     def label(self) -> str:
-        """The name of what is clustered by."""
+        """The name of the prepared column."""
         return self.name
 
 
@@ -95,7 +95,7 @@ class Shaped(Number):
         return f"{self.form}({self.name})"
 
     def shaped(self, x: FloatArray) -> FloatArray:
-        """(n,) shaped; nan stays nan. InputError for a value that has no logarithm."""
+        """Return the shaped values (n,); nan stays nan. InputError for a value that has no logarithm."""
         if self.form == "log":
             if (x <= 0).any():
                 raise InputError(
@@ -115,15 +115,15 @@ class Shaped(Number):
 
 @dataclass(frozen=True, eq=False)
 class Category(Message):
-    """A column of levels, one-hot over those agreed: 1 / scale in the level's place.
+    """A categorical column, one-hot over the agreed categories: 1 / scale in the category's place.
 
-    With ``other`` there is one place more, for all levels not named; without it such a row has zeros.
+    With ``other`` there is one place more, for all other categories; without it such a row has zeros.
     """
 
     name: str
     categories: tuple[str, ...]
     other: bool
-    fill: int  # the place of the most frequent level
+    fill: int  # the place of the most frequent category
     scale: float
 
     @property
@@ -139,17 +139,17 @@ class Category(Message):
         return len(self.categories) + int(self.other)
 
     def place_of(self, categories: Sequence[str]) -> IntArray:
-        """The place of each of a table's own levels, -1 for none."""
+        """Return the place of each of a table's own categories, -1 for none."""
         places = {category: i for i, category in enumerate(self.categories)}
         unknown = len(self.categories) if self.other else -1
         return np.array([places.get(category, unknown) for category in categories], dtype=np.int64)
 
     def shares(self, summary: SummaryTable, take: IntArray, share: FloatArray) -> FloatArray:
-        """(groups, width) the shares of the levels in groups of a copy, each 1 / scale in all.
+        """Return the shares of the categories in groups of a summary table (groups, width), in all 1 / scale.
 
-        ``share`` of the persons of each group have a value; the others count as the most frequent level.
+        ``share`` of the people of each group have a value; the others count as the most frequent category.
         """
-        out = np.zeros((len(take), self.width + 1))  # the last place is for levels that have none
+        out = np.zeros((len(take), self.width + 1))  # the last place is for categories that have none
         if self.name in summary.counts:
             counts = summary.counts[self.name][take]
             known = np.maximum(counts.sum(axis=1), 1.0)
@@ -165,8 +165,8 @@ class Preparation(Transform):
     """The transformation of tables into numbers that all sites apply before clustering.
 
     >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)
-    >>> view = Preparation((age, sex), drop=False)
-    >>> view.apply(Table.from_columns({"sex": ["m", None], "age": [60.0, np.nan]}))
+    >>> preparation = Preparation((age, sex), drop=False)
+    >>> preparation.apply(Table.from_columns({"sex": ["m", None], "age": [60.0, np.nan]}))
     array([[1., 0., 2.],
            [0., 2., 0.]])
     """
@@ -180,7 +180,7 @@ class Preparation(Transform):
 
     @property
     def outputs(self) -> tuple[tuple[str, str], ...]:
-        """(label, level) of every number that is clustered; the level is "" for a number."""
+        """(label, category) of every prepared number; the category is "" for a numeric column."""
         return tuple(
             (column.label, place)
             for column in self.columns
@@ -188,27 +188,27 @@ class Preparation(Transform):
         )
 
     def check(self, X: Any) -> None:
-        """Refuse a column twice, levels of a column of numbers, a fill that is no place, and shapes of what
-        has none: their failure, or the memory that they take, would depend on the rows."""
+        """Refuse a column twice, categories of a column of numbers, a fill without a place, and shapes of
+        columns that have none: their failure, or the memory that they take, would depend on the rows."""
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
-            raise QueryRefusedError("a view with a column twice")
+            raise QueryRefusedError("a preparation with a column twice")
         kinds = dict(zip(X.names, X.kinds, strict=True)) if isinstance(X, Table) else {}
         for column in self.columns:
             if isinstance(column, Shaped) and isinstance(X, SummaryTable | BoundedTable):
                 raise QueryRefusedError(
-                    f"{column.label}: a copy, or a declared table, has its columns as they are"
+                    f"{column.label}: a summary table, or a declared table, has its columns as they are"
                 )
             if isinstance(column, Category):
                 if kinds.get(column.name) == NUMBER:
-                    raise QueryRefusedError(f"levels of column {column.name}, which holds numbers")
+                    raise QueryRefusedError(f"categories of column {column.name}, which holds numbers")
                 if not -1 <= column.fill < max(column.width, 1):
                     raise QueryRefusedError(
                         f"column {column.name}: a missing value has no place {column.fill}"
                     )
 
     def apply(self, X: Any) -> Rows:
-        """The rows of a table as numbers (n, width); without incomplete rows if these are dropped."""
+        """Return the rows of a table as numbers (n, width), without incomplete rows if these are dropped."""
         return self.stack([X])[0]
 
     def apply_weighted(
@@ -217,14 +217,14 @@ class Preparation(Transform):
         return self._from_summary(X) if isinstance(X, SummaryTable) else (self.apply(X), weights, within)
 
     def rows_used(self, table: Table) -> BoolArray:
-        """(n,) mask of the rows that get a cluster: those of ``apply``."""
+        """Return the mask (n,) of the rows that get a cluster: those of ``apply``."""
         return self.complete(table) if self.drop else np.ones(len(table), dtype=np.bool_)
 
     def _from_summary(self, summary: SummaryTable) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The groups of a copy: their means as numbers, their persons, the variance within them.
+        """The groups of a summary table: their means as numbers, their people, the variance within them.
 
-        Persons without a value count with the fill, as rows would. If rows without a value are dropped, a
-        group counts with the persons who can have all values.
+        People without a value count with the fill, as rows would. If rows without a value are dropped, a
+        group counts with the people who can have all values.
         """
         names = tuple(column.name for column in self.columns)
         weights = summary.complete(names) if self.drop else summary.people
@@ -233,10 +233,10 @@ class Preparation(Transform):
         weights = weights[take]
         for column in self.columns:
             known = summary.people_with_value(column.name)[take]
-            share = np.ones(len(take)) if self.drop else known / weights  # of the persons who count
+            share = np.ones(len(take)) if self.drop else known / weights  # of the people who count
             part = X[:, at : at + column.width]
             if isinstance(column, Shaped):
-                raise InputError(f"column {column.name}: the means of a copy have no {column.form}")
+                raise InputError(f"column {column.name}: the means of a summary table have no {column.form}")
             if isinstance(column, Number):
                 means = (
                     summary.means[column.name][take] if column.name in summary.means else np.zeros(len(take))
@@ -246,13 +246,13 @@ class Preparation(Transform):
                 within[at] = summary.within_of(column.name) / column.scale**2
             else:
                 part[:] = column.shares(summary, take, share)
-                inside = weights @ (part * (1 / column.scale - part))  # p (1 - p) of every level
+                inside = weights @ (part * (1 / column.scale - part))  # p (1 - p) of every category
                 within[at : at + column.width] = inside / max(float(weights.sum()), 1.0)
             at += column.width
         return X, weights, within
 
     def stack(self, tables: Sequence[Table]) -> tuple[FloatArray, IntArray]:
-        """The rows of several tables one after the other, and their offsets (tables + 1,)."""
+        """Return the rows of several tables one after the other, and their offsets (tables + 1,)."""
         X = empty(sum(map(len, tables)), self.width)
         offsets = [0]
         for table in tables:
@@ -274,17 +274,17 @@ class Preparation(Transform):
         return start
 
     def _takes(self, raw: FloatArray) -> BoolArray:
-        """(n,) mask of the rows that ``apply`` gives, by their own columns (n, c)."""
+        """(n,) mask of the rows that ``apply`` returns, by their own columns (n, c)."""
         return complete(raw)
 
     def complete(self, table: Table) -> BoolArray:
-        """(n,) mask of the rows without missing values; if rows are dropped, the others get no cluster."""
+        """Return the mask (n,) of the rows without missing values; if others are dropped, those get none."""
         take = table.places([column.name for column in self.columns])
         masks = (self._takes(chunk[:, take]) for chunk in table.chunks_with(take))
         return np.concatenate([np.zeros(0, np.bool_), *masks])
 
     def undo(self, Z: FloatArray) -> FloatArray:
-        """(m, width) -> (m, width) in the columns' own units; for categories, the share of each level."""
+        """Return rows (m, width) in the columns' own units; for categories, the share of each."""
         shift, scale = self.scaling()
         own: FloatArray = Z * scale + shift
         return own
@@ -305,7 +305,7 @@ class Preparation(Transform):
 
 
 def side_by_side(columns: list[int]) -> Any:
-    """An index of columns; a slice if they are adjacent, so that none is copied.
+    """Return an index of columns; a slice if they are adjacent, so that none is copied.
 
     >>> side_by_side([2, 3, 4]), side_by_side([2, 4])
     (slice(2, 5, None), [2, 4])
@@ -316,7 +316,7 @@ def side_by_side(columns: list[int]) -> Any:
 
 
 def complete(raw: npt.NDArray[Any]) -> BoolArray:
-    """(n,) mask of the rows without a missing value."""
+    """Return the mask (n,) of the rows without a missing value."""
     whole: BoolArray = ~np.isnan(raw).any(axis=1)
     return whole
 
@@ -341,11 +341,11 @@ class _Numbers:
 
 @dataclass(frozen=True, eq=False)
 class _Categories:
-    """One category, written as one-hot."""
+    """One categorical column, written as one-hot."""
 
     source: int
     target: slice
-    place: IntArray  # (levels of the table + 1,) the last is for missing values
+    place: IntArray  # (categories of the table + 1,) the last is for missing values
     value: float
     keep: bool  # a missing value stays missing
 
@@ -380,7 +380,7 @@ class _Shaped:
 def _parts(
     columns: Sequence[Number | Category], categories: Sequence[Sequence[str]], keep: bool, rows: int
 ) -> list[_Numbers | _Categories | _Shaped]:
-    """The writers of runs of numbers and of categories, given the levels of a table, of at most so many rows.
+    """The writers of runs of numbers and of categorical columns, given the categories of a table.
 
     With ``keep`` a missing value stays missing.
     """

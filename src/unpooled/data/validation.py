@@ -18,7 +18,7 @@ class SiteRows:
 
     rows: dict[SiteId, Rows]
     weights: dict[SiteId, FloatArray] | None
-    order: npt.NDArray[np.int64] | None  # original index of every stacked row; None: already in order
+    order: npt.NDArray[np.int64] | None  # original index of every row by site; None: already in order
     within: dict[SiteId, FloatArray] | None = None  # where rows are groups: the variance inside them
 
     @property
@@ -28,24 +28,24 @@ class SiteRows:
             return float(sum(w.sum() for w in self.weights.values()))
         return float(sum(len(X) for X in self.rows.values()))
 
-    def restored(self, stacked: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values per stacked row (sites by name, one after the other) in the original order of the rows."""
+    def restored(self, by_site: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return values per row (sites by name, one after the other) in the original order of the rows."""
         if self.order is None:
-            return stacked
-        out = np.empty_like(stacked)
-        out[self.order] = stacked
+            return by_site
+        out = np.empty_like(by_site)
+        out[self.order] = by_site
         return out
 
 
 def is_by_site(X: Any) -> bool:
-    """True if X is a mapping or sequence of 2-D tables, one per site, rather than one table."""
+    """Return whether X is a mapping or sequence of 2-D tables, one per site, rather than one table."""
     if isinstance(X, Mapping):
         return not hasattr(X, "shape")  # some sparse matrices are mappings
     return isinstance(X, list | tuple) and len(X) > 0 and all(getattr(x, "ndim", 0) == 2 for x in X)
 
 
 def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], list[Any], list[SiteId]]:
-    """The tables, weights and names of a mapping or sequence of sites."""
+    """Return the tables, weights and names of a mapping or sequence of sites."""
     if sites is not None:
         raise InputError("sites= labels the rows of one table; here X is already given by site")
     if isinstance(X, Mapping):
@@ -69,7 +69,7 @@ def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], li
 
 
 def aligned(tables: list[Any], names: list[SiteId]) -> list[Any]:
-    """The tables with their columns in the order of the first; InputError if names or kinds of columns differ.
+    """Return the tables with columns in the order of the first; InputError if names or kinds differ.
 
     Tables without names of columns, arrays, are taken as they are; the two do not mix.
     """
@@ -90,9 +90,9 @@ def aligned(tables: list[Any], names: list[SiteId]) -> list[Any]:
             raise InputError(f"site {name}: two columns are named {next(c for c in own if own.count(c) > 1)}")
         lacks, more = [c for c in first if c not in own], [c for c in own if c not in first]
         if lacks or more:
-            said = [f"{name} lacks {', '.join(map(str, lacks))}"] if lacks else []
-            said += [f"{name} has {', '.join(map(str, more))}, which {names[0]} lacks"] if more else []
-            raise InputError(f"columns differ between sites: {'; '.join(said)}")
+            differences = [f"{name} lacks {', '.join(map(str, lacks))}"] if lacks else []
+            differences += [f"{name} has {', '.join(map(str, more))}, which {names[0]} lacks"] if more else []
+            raise InputError(f"columns differ between sites: {'; '.join(differences)}")
     for column in first:
         text = [name for name, table in zip(names, tables, strict=True) if _has_text(table[column])]
         if text and len(text) < len(tables):
@@ -151,7 +151,7 @@ def check_finite(X: Rows, where: str) -> None:
 
 
 def check_weights(weights: Any, n: int, where: str) -> FloatArray:
-    """The weights (n,); InputError unless they are finite and >= 0."""
+    """Return the weights (n,); InputError unless they are finite and >= 0."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim == 0:
         array = np.full(n, float(array))
@@ -187,7 +187,7 @@ def _factorised(labels: Any) -> tuple[list[Any], Any]:
 
 
 def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
-    """One table with a site label per row (or none: one site) as rows by site."""
+    """Return the rows by site of one table with a site label per row (None: one site)."""
     if sites is None:
         return SiteRows({"site-0": X}, None if weights is None else {"site-0": weights}, None)
     # as objects, since numpy would turn 1 and "1", or nan and "nan", into the same text
@@ -205,11 +205,11 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
     codes = order_of_names[codes]
     counts = np.bincount(codes, minlength=len(names))
     order = np.argsort(codes, kind="stable")
-    stacked = X[order]
+    ordered = X[order]
     ends = np.concatenate([[0], np.cumsum(counts)])
     spans = {str(name): slice(ends[i], ends[i + 1]) for i, name in enumerate(names)}
     by_site = None if weights is None else {name: weights[order][span] for name, span in spans.items()}
-    return SiteRows({name: stacked[span] for name, span in spans.items()}, by_site, order)
+    return SiteRows({name: ordered[span] for name, span in spans.items()}, by_site, order)
 
 
 def check_enough(rows: dict[SiteId, Rows], weights: dict[SiteId, FloatArray] | None, k: int) -> None:

@@ -1,4 +1,4 @@
-"""The scikit-learn interface: ``FederatedKMeans(...).fit(X, sites=...)`` and FederatedFuzzyCMeans."""
+"""Estimators with the interface of scikit-learn: FederatedKMeans and FederatedFuzzyCMeans."""
 
 from unpooled.estimators.fuzzy_cmeans import FederatedFuzzyCMeans
 from unpooled.estimators.kmeans import FederatedKMeans

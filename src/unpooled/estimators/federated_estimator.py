@@ -63,26 +63,41 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         raise NotImplementedError
 
     def _warn_of_suppressed_rows(self, site_rows: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
-        """Warn of the rows that real sites would hide; only a simulation can know them."""
+        """Warn of the rows that real sites would suppress; only a simulation can know them."""
 
     # ------------------------------------------------------------ fitting
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
-        """Simulate sites in this process: X (n, d) with a site label per row, or one table per site."""
+        """Simulate sites in this process, and cluster their rows.
+
+        Parameters
+        ----------
+        X : array (n, d), or a mapping or sequence of arrays
+            One table with a site label per row in ``sites``, or one table per site.
+        y : ignored
+        sites : array (n,) or None
+            The label of each row's site; None: all rows are at one site.
+        sample_weight : array (n,), mapping or sequence of arrays, or None
+            The weights of the rows, in the form of ``X``.
+
+        Returns
+        -------
+        self
+        """
         algorithm = self._algorithm()
         site_rows = self._rows_by_site(X, sites, sample_weight)
         if self.dp is not None:
             self._check_bounds(self.dp, site_rows.weights is not None)
         minimum = self._minimum(algorithm)
         summarized = self.protect not in (None, "raw")
-        shown = self._summary_tables(site_rows) if summarized else site_rows
-        inputs.check_enough(shown.rows, shown.weights, int(self.n_clusters))
+        answering = self._summary_tables(site_rows) if summarized else site_rows
+        inputs.check_enough(answering.rows, answering.weights, int(self.n_clusters))
         if self.participation is not None:
-            check_number(self.participation, len(shown.rows))
+            check_number(self.participation, len(answering.rows))
         federation = Simulation.from_rows(
-            shown.rows,
-            shown.weights,
-            within=shown.within,
+            answering.rows,
+            answering.weights,
+            within=answering.within,
             min_cluster_size=minimum,
             threads=self.n_threads,
             secure=None if self.secure is False else secure_sums(self.secure),
@@ -91,12 +106,12 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         names = sorted(site_rows.rows)
         assignments = [
             kernels.nearest(
-                self._viewed(site_rows.rows[name]), self._scaled_centers, threads=self.n_threads or 1
+                self._transformed(site_rows.rows[name]), self._scaled_centers, threads=self.n_threads or 1
             )
             for name in names
         ]
         self.labels_ = site_rows.restored(np.concatenate([near.labels for near in assignments]))
-        if summarized:  # the run knows the objective of the copies; a simulation also has the rows
+        if summarized:  # the run knows the objective of the summary tables; a simulation also has the rows
             self._keep_score(-sum(self.score(X) for X in site_rows.rows.values()), site_rows.mass)
         if minimum > 1 and self.dp is None:
             self._warn_of_suppressed_rows(
@@ -105,14 +120,17 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self
 
     def _summary_tables(self, site_rows: inputs.SiteRows) -> inputs.SiteRows:
-        """The copies of the sites, as arrays of groups; a site of too few persons is left out and named."""
+        """The summary tables of the sites, as arrays of groups; a site of too few people is left out."""
         from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 
         if site_rows.weights is not None:
-            raise InputError("sample_weight does not go with protect: in a copy every person counts once")
+            raise InputError(
+                "sample_weight and protect exclude each other: in a summary table every person counts once"
+            )
         if self.dp is not None:
             raise InputError(
-                "protect and dp exclude each other: a copy beside noise voids what noise promises"
+                "protect and dp exclude each other: a summary table would void the guarantee of "
+                "differential privacy"
             )
         settings = self.protect if isinstance(self.protect, SummarySettings) else SummarySettings()
         tables_by_site = {}
@@ -122,21 +140,21 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         small = sorted(set(site_rows.rows) - set(tables_by_site))
         if not tables_by_site:
             raise InputError(
-                f"no site has enough rows for a copy: at least {settings.group_size_for(0)} are needed"
+                f"no site has enough rows for a summary table: it needs at least {settings.group_size_for(0)}"
             )
         if small:
-            warnings.warn(f"left out, for too few rows to make a copy: {', '.join(small)}", stacklevel=3)
+            warnings.warn(f"sites with too few rows for a summary table: {', '.join(small)}", stacklevel=3)
         return inputs.SiteRows(
-            {name: copy.matrix() for name, copy in tables_by_site.items()},
-            {name: copy.people for name, copy in tables_by_site.items()},
+            {name: summary.matrix() for name, summary in tables_by_site.items()},
+            {name: summary.people for name, summary in tables_by_site.items()},
             None,
-            {name: np.nan_to_num(copy.within) for name, copy in tables_by_site.items()},
+            {name: np.nan_to_num(summary.within) for name, summary in tables_by_site.items()},
         )
 
     def fit_federation(self, federation: Federation) -> Self:
-        """Cluster the rows of a federation's sites; the rows stay there and are not seen here."""
+        """Cluster the rows of a federation's sites. The rows stay there, so there are no ``labels_``."""
         if secure_sums(self.secure) is not None and not getattr(federation, "secure", False):
-            raise InputError("secure is asked for, but this federation was not made with secure=SecureSums()")
+            raise InputError("secure needs a federation with secure=SecureSums(), and this one has none")
         self._run(self._algorithm(), federation)
         self.n_features_in_ = self.cluster_centers_.shape[1]
         return self
@@ -172,15 +190,13 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.cluster_centers_: FloatArray = np.array(state.centers)
         self._scaled_centers = np.array(scaled)
         inner = state.inner if isinstance(state, ScaledState) else state
-        self.n_rounds_ = done.rounds - int(
-            isinstance(inner, RestartsState)
-        )  # its last round scores the starts
+        self.n_rounds_ = done.rounds - int(isinstance(inner, RestartsState))  # its last round scores restarts
         self.history_ = done.history
         self.algorithm_ = algorithm
         if ran_out(algorithm, state):
             warnings.warn(
-                f"the rounds ran out after {self.n_rounds_}, before the centres came to rest; "
-                "raise max_rounds or tol",
+                f"the run stopped after {self.n_rounds_} rounds, before the centres came to rest. "
+                "Raise max_rounds or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -194,7 +210,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     # ------------------------------------------------------------ with differential privacy
 
     def _private(self, **settings: Any) -> Private:
-        """The private algorithm with the settings of the estimator; InputError if ``dp`` is no Gaussian."""
+        """The private algorithm with the estimator's settings; InputError if ``dp`` is not a Gaussian."""
         if not isinstance(self.dp, Gaussian):
             raise InputError(
                 f"dp must be None or unpooled.Gaussian(epsilon, delta, lower, upper), got {self.dp!r}"
@@ -278,12 +294,12 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     # ------------------------------------------------------------ settings
 
     def _check_settings(self) -> None:
-        for name, least in (("n_clusters", 1), ("n_init", 1), ("max_rounds", 1), ("min_cluster_size", 1)):
+        for name in ("n_clusters", "n_init", "max_rounds", "min_cluster_size"):
             value = getattr(self, name)
             if value is None and name != "n_clusters":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
         if self.dp is None and self.scale not in (None, "standard"):
             raise InputError(f'scale must be None or "standard", got {self.scale!r}')
         if self.protect not in (None, "raw", "summary") and not _is_settings(self.protect):
@@ -310,7 +326,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return given
 
     def _minimum(self, algorithm: Any) -> int:
-        """The smallest cluster that simulated sites show of their rows; a method may ask for more than 1."""
+        """The size of the smallest cluster that simulated sites disclose; a method may raise it."""
         if self.protect == "raw":
             return self._raw_minimum()
         if self.protect is not None:
@@ -337,13 +353,18 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     # ------------------------------------------------------------ using the model
 
+    @property
+    def n_iter_(self) -> int:
+        """The number of rounds, ``n_rounds_``, under scikit-learn's name."""
+        return self.n_rounds_
+
     def predict(self, X: Any) -> npt.NDArray[np.int32]:
-        """The nearest centre of every row: (n, d) -> (n,)."""
+        """Return the nearest centre of every row: (n, d) -> (n,)."""
         return self._nearest(self._checked(X))
 
     def transform(self, X: Any) -> FloatArray:
-        """Distances to the centres: (n, d) -> (n, k), in scaled columns if ``scale`` is given."""
-        rows = self._viewed(self._checked(X))
+        """Return distances to the centres: (n, d) -> (n, k), in scaled columns if ``scale`` is given."""
+        rows = self._transformed(self._checked(X))
         out = np.empty((len(rows), len(self._scaled_centers)))
         for j, center in enumerate(self._scaled_centers):
             out[:, j] = kernels.nearest(rows, center[None]).sqdist
@@ -351,9 +372,9 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _nearest(self, rows: Any) -> npt.NDArray[np.int32]:
         threads = self.n_threads or 1
-        return kernels.nearest(self._viewed(rows), self._scaled_centers, threads=threads).labels
+        return kernels.nearest(self._transformed(rows), self._scaled_centers, threads=threads).labels
 
-    def _viewed(self, rows: Any) -> Any:
+    def _transformed(self, rows: Any) -> Any:
         return rows if self.scaling_ is None else self.scaling_.apply(rows)
 
     def _checked(self, X: Any) -> Any:
@@ -366,7 +387,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
 
 def ran_out(algorithm: Any, state: Any) -> bool:
-    """True if a run ended only because of its number of rounds; never if the method has no other end."""
+    """Return whether a run ended only because of its round limit; False if the method has no other end."""
     algorithm = build_algorithm(algorithm)
     if isinstance(state, ScaledState):
         return ran_out(algorithm.inner, state.inner)

@@ -25,7 +25,7 @@ from unpooled.typing import FloatArray
 
 
 class FederatedFuzzyCMeans(FederatedClusterer):
-    """Fuzzy c-means over sites that keep their rows: every row belongs to every cluster, more or less.
+    """Fuzzy c-means over sites that keep their rows: every row belongs to every cluster to some degree.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         avoids it.
     merge : {"avg1", "avg2"}
         "avg1" needs only totals and, with the other defaults, equals pooling; "avg2" clusters all sites'
-        own centres, which the coordinator then sees.
+        own centres, which the coordinator then receives.
     local_steps : int or "converge"
         Steps that a site takes in a round.
     weights : {"sum(u^m)", "sum(u)"}
@@ -48,8 +48,8 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     n_init : None or int
         Restarts, all in the same exchanges; the lowest objective wins. 1 for a given ``init`` array.
     max_rounds, tol : None, int and float
-        Stop after so many rounds, or when the movement of the centres, summed over clusters, is below ``tol``
-        times the root of the columns' mean variance.
+        Stop after ``max_rounds`` rounds, or when the movement of the centres, summed over clusters, is below
+        ``tol`` times the root of the columns' mean variance.
     participation, protect, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads,
     secure, dp :
         As in FederatedKMeans. The size of a cluster is its effective number of rows,
@@ -61,7 +61,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     labels_ : array (n,), the cluster of largest membership; only after ``fit``
     objective_ : float, J_m: squared distances weighted by u^m, in scaled columns if ``scale`` is given
     coincidence_ : None, or the centres that coincide and the setting that would separate them
-    n_rounds_, history_, run_, algorithm_ : as in FederatedKMeans
+    n_rounds_, n_iter_, history_, run_, algorithm_ : as in FederatedKMeans
 
     Examples
     --------
@@ -125,7 +125,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         check_m(self.m, "FederatedFuzzyCMeans")
         if self.dp is not None:
             if self.merge != "avg1" or self.local_steps != 1:
-                raise InputError("with dp there is one way to merge: leave merge and local_steps as they are")
+                raise InputError("dp supports only the default merge and local_steps. Leave both unset")
             return self._private(m=float(self.m), **self._explicit_settings(("init", "participation")))
         settings = self._explicit_settings(("init", "max_rounds", "tol", "participation", "min_cluster_size"))
         init = settings.get("init", "adaptive")
@@ -171,22 +171,22 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         suppressed = 1 - self._disclosed_mass / site_rows.mass
         if suppressed > 0.05:
             warnings.warn(
-                f"min_cluster_size={self.min_cluster_size} hid {suppressed:.1%} of the memberships: at their "
-                "site they belong to clusters smaller than this",
+                f"min_cluster_size={self.min_cluster_size} suppressed {suppressed:.1%} of the memberships: "
+                "at their site they belong to smaller clusters",
                 stacklevel=3,
             )
 
     # ------------------------------------------------------------ using the model
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Memberships: (n, d) -> (n, k), each row sums to 1."""
-        rows = self._viewed(self._checked(X))
+        """Return memberships: (n, d) -> (n, k); each row sums to 1."""
+        rows = self._transformed(self._checked(X))
         return kernels.memberships(rows, self._scaled_centers, float(self.m), threads=self.n_threads or 1)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the objective J_m of X."""
+        """Return minus the objective J_m of X."""
         rows = self._checked(X)
         weights = None if sample_weight is None else inputs.check_weights(sample_weight, len(rows), "X")
         centers, m = self._scaled_centers[None], float(self.m)
-        totals = kernels.fuzzy(self._viewed(rows), [0, len(rows)], centers, m, weights)
+        totals = kernels.fuzzy(self._transformed(rows), [0, len(rows)], centers, m, weights)
         return -float(totals.inertia.sum())

@@ -42,15 +42,17 @@ class FederatedKMeans(FederatedClusterer):
         Restarts, all in the same exchanges; the lowest federated inertia wins. None: the method's own number,
         or 10 if it has none. 1 for a given ``init`` array.
     max_rounds, tol : None, int and float
-        Stop after so many rounds, or when the squared movement is below ``tol`` times the mean variance.
+        Stop after ``max_rounds`` rounds, or when the squared movement is below ``tol`` times the mean
+        variance.
     participation : None, float or int
         Share of the sites (float), or number of sites (int), that takes part in a round: 1.0 is all of them.
     protect : None, "summary", SummarySettings or "raw"
-        What the simulated sites answer from. None: their rows, which equals pooling. "summary": a protected copy
-        of groups of at least 5 persons, as real sites do by default; ``labels_`` and ``inertia_`` are still
-        of the rows. "raw": their rows, but for clusters of fewer rows than ``min_cluster_size``.
+        The data from which simulated sites answer. None: their rows, which equals pooling. "summary": a
+        summary table (microaggregation) of groups of at least 5 people, as real sites do by default;
+        ``labels_`` and ``inertia_`` are still of the rows. "raw": their rows, except clusters of fewer rows
+        than ``min_cluster_size``.
     min_cluster_size : None or int
-        With protect="raw": the smallest cluster a site shows; None is 5.
+        With protect="raw": the size of the smallest cluster that a site discloses; None is 5.
     scale : None or "standard"
         Standardise the columns over all sites, by two totals.
     random_state : int, RandomState or None
@@ -59,17 +61,17 @@ class FederatedKMeans(FederatedClusterer):
     checkpoint : path or None
         Write the state there after every round, and go on from it if it exists.
     progress : callable or None
-        Called with every round's Record.
+        Called with every round's RoundRecord.
     n_threads : int or None
         Threads for simulated sites; None takes all cores.
     secure : bool or SecureSums
-        Sites answer in secure sums only: nobody sees a site's own numbers, so none are suppressed, and
-        a minimum counts the rows of all sites together. From three sites on, and for methods that
-        need only totals; ``SecureSums(bound=1e6)`` halves the traffic.
+        Secure aggregation: the coordinator receives only sums over sites, never a site's own numbers, so none
+        are suppressed, and a minimum counts the rows of all sites together. It needs at least three sites,
+        and a method that needs only totals; ``SecureSums(bound=1e6)`` halves the traffic.
     dp : Gaussian or None
         Differential privacy, e.g. ``Gaussian(epsilon=1, lower=0, upper=100)``: every total carries noise. The
         method is then Private, which finds its own start and number of rounds: n_init, max_rounds, tol and
-        min_cluster_size are ignored. scale may also be "bounds": all bounds equally wide.
+        min_cluster_size are ignored. With dp, ``scale`` may also be "bounds": all bounds equally wide.
 
     Attributes
     ----------
@@ -77,8 +79,9 @@ class FederatedKMeans(FederatedClusterer):
     labels_ : array (n,), after ``fit``; ``fit_federation`` never sees rows and has none
     inertia_ : float, in scaled columns if ``scale`` is given; with dp an estimate from released numbers
     epsilon_, delta_, forecast_, cluster_sizes_ : with dp: the spent budget, the forecast, noisy sizes
-    n_rounds_ : int, of the method; if they ran out before the centres came to rest, there is a warning
-    history_ : tuple of Record, one per round: movement, inertia, who answered, what left each site
+    n_rounds_ : int, the rounds of the method; a warning if the centres had not come to rest by then
+    n_iter_ : the same under scikit-learn's name
+    history_ : tuple of RoundRecord, one per round: movement, inertia, the sites that answered, what they sent
     run_ : the whole Run
     algorithm_ : the algorithm that was run
     lower_bound_, gap_, bound_condition_ : of ``Dual`` alone: a lower bound on the inertia of any k centres,
@@ -141,7 +144,7 @@ class FederatedKMeans(FederatedClusterer):
         self._check_settings()
         if self.dp is not None:
             if self.method != "lloyd":
-                raise InputError(f"with dp there is one method; leave method as it is, got {self.method!r}")
+                raise InputError(f"dp has a method of its own. Leave method unset, got {self.method!r}")
             return self._private(**self._explicit_settings(("init", "participation")))
         settings = self._explicit_settings(_SETTINGS)
         k = int(self.n_clusters)
@@ -160,7 +163,7 @@ class FederatedKMeans(FederatedClusterer):
     # ------------------------------------------------------------ the score
 
     def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
-        # down: the centres; up: their inertia, and the number of its rows, since sites hide small clusters
+        # down: the centres; up: their inertia, and the number of its rows: sites suppress small clusters
         sums = yield from total(sites, AskClusterSums(centers[None]))
         return float(sums.inertia.sum()), float(sums.mass.sum())
 
@@ -171,25 +174,22 @@ class FederatedKMeans(FederatedClusterer):
         self.inertia_ = score
 
     def _warn_of_suppressed_rows(self, site_rows: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
-        """Warn of the rows, and the share of the inertia, that real sites would hide."""
+        """Warn of the rows, and the share of the inertia, that real sites would suppress."""
         weights = site_rows.weights
         inertia = sum(float(d.sum() if weights is None else weights[s] @ d) for s, d in sqdist.items())
-        rows_hidden, inertia_hidden = (
-            1 - self._disclosed_mass / site_rows.mass,
-            1 - self.inertia_ / max(inertia, 1e-300),
-        )
-        if max(rows_hidden, inertia_hidden) > 0.05:
+        share_of_rows = 1 - self._disclosed_mass / site_rows.mass
+        share_of_inertia = 1 - self.inertia_ / max(inertia, 1e-300)
+        if max(share_of_rows, share_of_inertia) > 0.05:
             warnings.warn(
-                f"min_cluster_size={self.min_cluster_size} hid {rows_hidden:.1%} of the rows, with "
-                f"{max(inertia_hidden, 0):.1%} of the inertia: at their site they lie in clusters smaller "
-                "than this",
+                f"min_cluster_size={self.min_cluster_size} suppressed {share_of_rows:.1%} of the rows, with "
+                f"{max(share_of_inertia, 0):.1%} of the inertia: at their site they lie in smaller clusters",
                 stacklevel=3,
             )
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the inertia of X."""
+        """Return minus the inertia of X."""
         rows = self._checked(X)
-        distances = kernels.nearest(self._viewed(rows), self._scaled_centers).sqdist
+        distances = kernels.nearest(self._transformed(rows), self._scaled_centers).sqdist
         if sample_weight is not None:
             distances = distances * inputs.check_weights(sample_weight, len(rows), "X")
         return -float(distances.sum())
@@ -197,7 +197,7 @@ class FederatedKMeans(FederatedClusterer):
 
 def _refuse_fuzzy(fuzzy: bool) -> None:
     if fuzzy:
-        raise InputError("fuzzy clusterings have memberships: use FederatedFuzzyCMeans(n_clusters, m=...)")
+        raise InputError("fuzzy clusterings have memberships. Use FederatedFuzzyCMeans(n_clusters, m=...)")
 
 
 def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
@@ -211,7 +211,7 @@ def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
         raise InputError(f"n_clusters={k}, but the method has k={method.k}")
     unknown = sorted(set(settings) - known)
     if unknown:
-        raise InputError(f"{type(method).__name__} has no {', '.join(unknown)}; leave it None here")
+        raise InputError(f"{type(method).__name__} has no {', '.join(unknown)}. Leave it None")
     return replace(method, **({"k": k} if "k" in known else {}), **settings)
 
 
@@ -219,5 +219,5 @@ def _restarted(algorithm: Any, n: int | None) -> Any:
     if hasattr(algorithm, "with_restarts"):
         return algorithm.with_restarts(None if n is None else int(n))
     if n is not None and n > 1:
-        raise InputError(f"n_init={n}: restarts are for methods; {type(algorithm).__name__} is no Method")
+        raise InputError(f"n_init={n} needs a Method, and {type(algorithm).__name__} is not one")
     return algorithm

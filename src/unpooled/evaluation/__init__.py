@@ -1,4 +1,4 @@
-"""A whole analysis: preparation, clusterings for every k in the same exchanges, choice of k, description."""
+"""Analysis and quality indices: preparation, clusterings for every k, choice of k, description, metrics."""
 
 from unpooled.evaluation.analysis import Analysis, AnalysisState, Description
 from unpooled.evaluation.choose_k import Choice, Scores

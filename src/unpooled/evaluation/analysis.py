@@ -1,6 +1,6 @@
 """A whole analysis as one algorithm: agree on a preparation, cluster for every k, choose, describe.
 
-It is an Algorithm like any other, so it runs in every runtime, its history says what left each site in each
+It is an Algorithm like any other, so it runs in every runtime, its history lists what each site sent in each
 round, and it resumes from its checkpoint.
 """
 
@@ -38,9 +38,9 @@ from unpooled.protocol.questions.sums_with_missing import (
 from unpooled.typing import FloatArray, IntArray
 
 NEEDS_COMPLETE_ROWS = (
-    "the run kept missing cells, and a certificate needs rows without them: fit with --missing fill or drop"
+    "the run kept missing values, and a certificate needs rows without them. Fit with --missing fill or drop"
 )
-ALL_SITES = "all sites"  # the only name where replies of single sites are not seen
+ALL_SITES = "all sites"  # the only name where there are no replies of single sites
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Description(Message):
 
     centers: FloatArray  # (k, d)
     sites: tuple[SiteId, ...]
-    sizes: FloatArray  # (S, k) rows; 0 where there are none, or too few to be shown
+    sizes: FloatArray  # (S, k) rows; 0 where there are none, or too few to be disclosed
     inertias: FloatArray  # (S, k)
     silhouettes: FloatArray  # (S, k) sums
     means: FloatArray  # (k, d)
@@ -61,14 +61,16 @@ class Description(Message):
     places: FloatArray  # (k, 2) centres on the map
     clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
     outlines: FloatArray  # (S, 6) the same for sites
-    borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
+    borderline: FloatArray | None = (
+        None  # (S, k) of fuzzy clusters: share of borderline rows; nan: suppressed
+    )
     movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
     known: FloatArray | None = None  # (k, d) rows that have a value, where cells stay missing; None: all rows
 
     def differences(self) -> list[tuple[SiteId, int, float, float]]:
-        """(site, cluster, its share there, its share at all sites) where they differ, the largest first.
+        """Return (site, cluster, its share there, its share at all sites) where they differ, largest first.
 
-        By ten points or more, and four standard errors: not by chance.
+        They differ by ten percentage points or more, and by four standard errors or more.
         """
         rows = self.sizes.sum(axis=1)
         overall = self.sizes.sum(axis=0) / max(float(rows.sum()), 1.0)
@@ -81,7 +83,7 @@ class Description(Message):
         return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
 
     def in_order(self, order: Sequence[int]) -> "Description":
-        """The same with the sites in another order, to be shown."""
+        """Return the same with the sites in another order, for display."""
         at = list(order)
         return replace(
             self,
@@ -101,15 +103,15 @@ def describe(
     rows: float = np.inf,
     has_missing: bool = False,
 ) -> Steps[Description]:
-    """Ask for all figures of a report, in one exchange; with ``aggregate_only`` of no site by itself.
+    """Ask for all figures of a report, in one exchange; with ``aggregate_only`` only for sums over sites.
 
-    ``m`` is the fuzzifier of fuzzy clusters: then also their shares of borderline rows. If all
-    ``rows`` are in clusters that are shown, the other clusters are empty, and left out. With ``holes``
-    cells are missing, and figures are of those that there are.
+    ``m`` is the fuzzifier of fuzzy clusters, which adds their shares of borderline rows. If all ``rows`` are
+    in disclosed clusters, the other clusters are empty and left out. With ``has_missing`` cells are missing,
+    and figures are of the observed cells.
     """
     axes, explained, deviation = map_axes(centers, mean, covariance)
 
-    def seen(question: Any) -> Steps[Any]:
+    def by_site(question: Any) -> Steps[Any]:
         answers = yield from each(sites, question)
         return answers
 
@@ -125,18 +127,18 @@ def describe(
         answers = yield from total(sites, question)
         return answers
 
-    asked = of_all if aggregate_only else seen
+    asked = of_all if aggregate_only else by_site
     # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
     answers: list[Any] = yield from together(
         [
             asked(AskScatter(centers)),
-            nothing() if aggregate_only else seen(AskOutline(axes, mean)),
+            nothing() if aggregate_only else by_site(AskOutline(axes, mean)),
             summed(AskObservedProfile(centers) if has_missing else AskProfile(centers)),
             summed(AskOutline(axes, mean, centers)),
             nothing() if m is None else asked(AskBorderline(centers, m)),
             nothing()
             if aggregate_only
-            else seen(AskObservedSums(centers[None]) if has_missing else AskClusterSums(centers[None])),
+            else by_site(AskObservedSums(centers[None]) if has_missing else AskClusterSums(centers[None])),
         ]
     )
     scatters: dict[SiteId, Scatter] = answers[0]
@@ -172,19 +174,19 @@ def describe(
 
 
 def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
-    """(S, k) shares of borderline rows among those shown; nan for sites that did not answer."""
+    """(S, k) shares of borderline rows among the disclosed ones; nan for sites that did not answer."""
     unknown = np.full(len(order), np.nan)
     return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
 
 
-_HEAVY = 5.0  # a site of so many times the rows of the median site is looked at
+_HEAVY = 5.0  # a site with this many times the rows of the median site is checked
 
 
 def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, ...]:
-    """Sites of many more rows than usual, without which a mean lies elsewhere by half the way to the next.
+    """Return the sites of very many rows that alone move a mean by half the way to the next mean.
 
-    A site that has most of a cluster decides where it lies, which is no reason for suspicion; so only sites
-    that claim more than ``_HEAVY`` times the rows of the median site are looked at.
+    A site that has most of a cluster decides where it lies, which is not suspicious. So only sites that
+    report more than ``_HEAVY`` times the rows of the median site are checked.
     """
     if len(sums) < 3 or len(centers) < 2:
         return ()
@@ -211,13 +213,13 @@ def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, .
     return tuple(found)
 
 
-_CATEGORY_NOISE = (
-    1.0  # noise of a level, of its variance: else any two levels were clusters, for nothing lies between
-)
+# noise of a category, relative to its variance: without it any two categories would be clusters, because no
+# row lies between them
+_CATEGORY_NOISE = 1.0
 
 
 def _blurred(covariance: FloatArray, agreement: AgreedSchema) -> FloatArray:
-    """The covariance with the variance within the groups of copies, and with noise on levels."""
+    """The covariance with the variance within groups of summary tables, and with noise on categories."""
     transform, variance = agreement.preparation, np.diag(covariance)
     inside = dict(zip((c.name for c in transform.columns), agreement.within, strict=False))
     more = [
@@ -228,11 +230,11 @@ def _blurred(covariance: FloatArray, agreement: AgreedSchema) -> FloatArray:
 
 
 def _points(agreement: AgreedSchema) -> float:
-    """The number of rows that are clustered: persons, or groups of copies, of 5 to 11 persons as is usual."""
+    """The number of rows that are clustered: people, or groups of summary tables, of 5 to 11 people."""
     if not agreement.from_summaries:
         return agreement.used
-    copied = np.array([mode == "summary" for mode, _ in agreement.protection])
-    people = np.where(copied, np.clip(agreement.rows / 60, 5, 11), 1.0)
+    summarized = np.array([mode == "summary" for mode, _ in agreement.protection])
+    people = np.where(summarized, np.clip(agreement.rows / 60, 5, 11), 1.0)
     return agreement.used * float((agreement.rows / people).sum() / max(float(agreement.rows.sum()), 1.0))
 
 
@@ -255,7 +257,7 @@ class AnalysisState(Message):
 
     @property
     def chosen(self) -> Any:
-        """The state of the k that was taken; of the first k before, and if no k of them was taken."""
+        """The state of the chosen k; of the first k before the choice, and if none was chosen."""
         k = self.choice.k if self.choice is not None else None
         return next((state for state in self.inner if len(state.centers) == k), self.inner[0])
 
@@ -287,8 +289,8 @@ def _moved(state: Any) -> float:
 class Analysis(Message):
     """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe, certify.
 
-    With ``aggregate_only`` nothing but the sites' schemas is asked of each site. ``certify`` is the effort of a
-    certificate, and ``work`` what a site may spend on it: it must answer in time.
+    With ``aggregate_only`` the only replies of single sites are their schemas. ``certify`` is the effort of a
+    certificate, and ``work`` limits the work of a site for it, because a site must answer in time.
     """
 
     preparation_options: PreparationOptions
@@ -305,7 +307,7 @@ class Analysis(Message):
         return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))))
 
     def _preparation_options(self) -> PreparationOptions:
-        """The wishes; a method that cannot keep missing cells has them filled, unless the user said keep."""
+        """The options; a method that cannot keep missing cells has them filled, unless the option is keep."""
         if all(getattr(m, "supports_missing", False) for m in self.methods):
             return self.preparation_options
         if self.preparation_options.missing == "keep":
@@ -317,7 +319,7 @@ class Analysis(Message):
         )
 
     def _methods(self, agreement: AgreedSchema) -> tuple[Any, ...]:
-        """The methods as the prepared rows need them: over the cells that there are, if some are missing."""
+        """The methods as the prepared rows need them: over the observed cells, if some are missing."""
         if not agreement.preparation.keeps_missing:
             return self.methods
         return tuple(m.with_missing() for m in self.methods)

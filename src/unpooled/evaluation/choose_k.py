@@ -28,8 +28,8 @@ class Scores(Message):
     """The scores of one clustering; nan where an index does not exist."""
 
     k: int
-    seen: int  # clusters that at least one site shows
-    mass: float  # rows in clusters that are shown
+    seen: int  # clusters that at least one site discloses
+    mass: float  # rows in disclosed clusters
     inertia: float  # of these rows
     total_inertia: float  # inertia of these rows about their mean
     calinski_harabasz: float
@@ -44,14 +44,14 @@ class Scores(Message):
 
     @property
     def per_row(self) -> float:
-        """Inertia per row that is shown: comparable between k although sites suppress small groups."""
+        """Inertia per disclosed row: comparable between k although sites suppress small groups."""
         return self.inertia / max(self.mass, 1.0)
 
 
 def score(
     sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray, sums_of: Any = AskClusterSums
 ) -> Steps[Scores]:
-    """The scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
+    """Return the scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
 
     ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``.
     """
@@ -103,7 +103,7 @@ def score(
 def _borders(counts: FloatArray, rows: float) -> tuple[float, float]:
     """The last step against the fullest one, of all clusters together and of the second least separate.
 
-    nan if too many rows are in cells that are not shown.
+    nan if too many rows are in suppressed cells.
 
     >>> _borders(np.array([[0, 9, 40, 40, 9, 2, 0], [0, 0, 5, 20, 30, 40, 40.0]]), 235)
     (0.6666666666666666, 0.0)
@@ -124,7 +124,7 @@ def _davies_bouldin(centers: FloatArray, width: FloatArray) -> float:
 
 
 def adjusted_rand(counts: FloatArray) -> float:
-    """The adjusted Rand index from a table of counts.
+    """Return the adjusted Rand index from a table of counts.
 
     >>> adjusted_rand(np.array([[5.0, 0.0], [0.0, 7.0]]))
     1.0
@@ -138,12 +138,12 @@ def adjusted_rand(counts: FloatArray) -> float:
     n = counts.sum()
     both, rows, columns = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
     expected = rows * columns / max(pairs(np.array([n])), 1e-300)
-    most = (rows + columns) / 2
-    return 1.0 if most == expected else (both - expected) / (most - expected)
+    largest = (rows + columns) / 2
+    return 1.0 if largest == expected else (both - expected) / (largest - expected)
 
 
 def near_best(state: Any) -> FloatArray:
-    """(R, k, d): restarts of a method whose inertia is near the best, without the best."""
+    """Return the restarts of a method (R, k, d) whose inertia is near the best, without the best."""
     if not hasattr(state, "candidates"):  # no restarts
         return np.zeros((0, *state.centers.shape))
     found, inertias, best = state.candidates
@@ -155,7 +155,7 @@ def near_best(state: Any) -> FloatArray:
 
 _MIN_DISCLOSED = 0.9  # share of the rows that must be seen to judge a k
 _POINTS = 5  # a cluster has at least as many on average
-_TIGHT = 1e-3  # least share of the variance within clusters: a level of a category has none at all
+_TIGHT = 1e-3  # smallest share of the variance within clusters: a category has none at all
 _SLACK = 0.03  # a smaller k is taken if its gain falls short by less than this, and this share
 _GAIN = 0.05  # clusters have at least this gain,
 _HALF = 0.5  # and this share of the largest gain of any k;
@@ -166,7 +166,7 @@ _CLEAR_GAIN, _CLEAR_BORDER, _CLEAR_TOUCHING = 0.1, 0.4, 0.5  # largest shortfall
 
 @dataclass(frozen=True, eq=False)
 class Choice(Message):
-    """The k that is taken, whether the data speak for its clusters, and why."""
+    """The chosen k, whether the data support its clusters, and the reasons."""
 
     scores: tuple[Scores, ...]  # one per k
     gains: FloatArray  # (K,) per row; nan where there are too many columns for a covariance
@@ -181,19 +181,19 @@ class Choice(Message):
 
     @property
     def none(self) -> bool:
-        """Whether the rows fall into no clusters, as far as the values of k tell that were compared."""
+        """Whether the rows fall into no clusters, for the values of k that were compared."""
         return self.k == 1 and len(self.scores) > 1
 
 
 def gain(s: Scores, covariance: FloatArray, rows: float, basis: FloatArray) -> float:
-    """The gain of k clusters of one shape over one blob, per row, less the price of their free numbers.
+    """Return the gain of k clusters of one shape over one blob, per row, minus the price of their parameters.
 
-    ``basis`` (r, d) spans the space that is looked at.
+    ``basis`` (r, d) spans the space in which the gain is computed.
     """
     full = s.sizes > 0
     if full.sum() < 2 or not rows > 0:
         return 0.0
-    shares = s.sizes[full] / rows  # rows that are not shown count as within
+    shares = s.sizes[full] / rows  # suppressed rows count as within
     means = s.means[full] @ basis.T
     spread = np.sqrt(shares)[:, None] * (means - shares @ means / shares.sum())  # (k, r)
     values, vectors = np.linalg.eigh(basis @ covariance @ basis.T)
@@ -205,7 +205,7 @@ def gain(s: Scores, covariance: FloatArray, rows: float, basis: FloatArray) -> f
 
 
 def between(s: Scores) -> FloatArray:
-    """(d, d): the covariance of the clusters' means, each with its rows."""
+    """Return the covariance (d, d) of the clusters' means, weighted by their rows."""
     shares = s.sizes / max(float(s.sizes.sum()), 1e-300)
     apart = np.sqrt(shares)[:, None] * (s.means - shares @ s.means)
     matrix: FloatArray = apart.T @ apart
@@ -213,7 +213,7 @@ def between(s: Scores) -> FloatArray:
 
 
 def spanned(scores: list[Scores]) -> FloatArray:
-    """(r, d): the directions in which the clusters of the largest k differ."""
+    """Return the directions (r, d) in which the clusters of the largest k differ."""
     means = scores[-1].means[scores[-1].sizes > 0]
     _, lengths, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
     basis: FloatArray = directions[lengths > 1e-9 * lengths.max(initial=1e-300)]
@@ -250,11 +250,11 @@ def choose(
         return Choice(tuple(scores), gains, {}, 0, not doubts, tuple(reasons))
     judged = _seen(scores, rows, rows if points is None else points)
     votes = _votes([scores[i] for i in judged], gains[judged])
-    least = _HALF * float(np.nanmax(gains[judged], initial=0.0))
+    min_gain = _HALF * float(np.nanmax(gains[judged], initial=0.0))
     better = [
         i
         for i in judged
-        if scores[i].k > 1 and not gains[i] < least and not _doubts(scores[i], float(gains[i]), rows)
+        if scores[i].k > 1 and not gains[i] < min_gain and not _doubts(scores[i], float(gains[i]), rows)
     ]
     if not better:
         return _none(scores, gains, votes, judged)
@@ -298,8 +298,8 @@ def _leading(scores: list[Scores], gains: FloatArray, better: list[int]) -> int:
     """The smallest k whose gain is nearly the largest; without gains the largest silhouette."""
     if np.isnan(gains[better]).all():
         return max(better, key=lambda i: float(np.nan_to_num(scores[i].silhouette, nan=-1.0)))
-    most = float(gains[better].max())
-    return next(i for i in better if gains[i] >= most - _SLACK - _SLACK * most)
+    largest = float(gains[better].max())
+    return next(i for i in better if gains[i] >= largest - _SLACK - _SLACK * largest)
 
 
 def _none(scores: list[Scores], gains: FloatArray, votes: dict[str, int], judged: list[int]) -> Choice:
@@ -310,7 +310,7 @@ def _none(scores: list[Scores], gains: FloatArray, votes: dict[str, int], judged
     span = f"{scores[tried[0]].k} to {scores[tried[-1]].k}" if len(tried) > 1 else "those that were tried"
     top = max(tried, key=lambda i: float(np.nan_to_num(gains[i], nan=-np.inf)), default=best)
     if not votes or not tried:
-        why = "too little is shown to judge any k"
+        why = "the sites disclose too little to judge any k"
     elif gains[top] <= _GAIN:
         why = f"one blob describes the rows as well as any k from {span}"
     elif scores[top].stability < _STABLE:
@@ -355,7 +355,7 @@ def _rivals(scores: list[Scores], gains: FloatArray, judged: list[int], best: in
     if best == len(scores) - 1 and len(judged) > 1:
         doubts.append(f"{s.k} is the largest k that was tried; there may be more clusters")
     elif best == max(judged):
-        doubts.append(f"k above {s.k} cannot be judged: there are too few rows, or sites that show them")
+        doubts.append(f"k above {s.k} cannot be judged: there are too few rows, or sites disclose too few")
     return doubts
 
 
@@ -364,8 +364,8 @@ def _compared(scores: list[Scores], gains: FloatArray, best: int) -> str:
     if np.isnan(gains[best]):
         return f"{scores[best].k} clusters have the largest silhouette ({scores[best].silhouette:.2f})"
     beside = [i for i in (best - 1, best + 1) if 0 <= i < len(scores) and scores[i].k > 1]
-    said = [f"gain {gains[best]:.2f}", *(f"{gains[i]:.2f} for k = {scores[i].k}" for i in beside)]
-    return f"{scores[best].k} clusters describe the rows best ({', '.join(said)})"
+    compared = [f"gain {gains[best]:.2f}", *(f"{gains[i]:.2f} for k = {scores[i].k}" for i in beside)]
+    return f"{scores[best].k} clusters describe the rows best ({', '.join(compared)})"
 
 
 def _doubts(s: Scores, gained: float, rows: float) -> list[str]:
@@ -376,7 +376,7 @@ def _doubts(s: Scores, gained: float, rows: float) -> list[str]:
     if s.mass < _MIN_DISCLOSED * rows:
         share = 100 * (1 - s.mass / max(rows, 1.0))
         doubts.append(
-            f"{share:.0f} % of the rows are in groups that are too small at their sites to be shown"
+            f"{share:.0f}% of the rows are in groups that are too small at their sites to be disclosed"
         )
     blob = _blob(s, gained)
     if blob:
@@ -391,9 +391,7 @@ def _doubts(s: Scores, gained: float, rows: float) -> list[str]:
 def _good(s: Scores) -> list[str]:
     reasons = []
     if np.isfinite(s.border):
-        reasons.append(
-            f"rows thin out between them (borders hold {100 * s.border:.0f} % of the densest part)"
-        )
+        reasons.append(f"rows thin out between them (borders hold {100 * s.border:.0f}% of the densest part)")
     if s.restarts:
         reasons.append(f"restarts agree about the clusters (agreement {s.stability:.2f} of 1)")
     return reasons

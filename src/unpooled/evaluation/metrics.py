@@ -2,10 +2,10 @@
 
 The federated ones need one total and no labels:
 
->>> from unpooled.protocol.exchange import conduct
+>>> from unpooled.protocol.exchange import run_protocol
 >>> from unpooled.federation import Simulation
 >>> sites = Simulation.from_rows({"a": np.array([[0.0], [2.0]]), "b": np.array([[10.0], [12.0]])})
->>> conduct(inertia(sites.sites, np.array([[1.0], [11.0]])), sites)
+>>> run_protocol(inertia(sites.sites, np.array([[1.0], [11.0]])), sites)
 4.0
 """
 

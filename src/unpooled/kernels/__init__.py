@@ -2,7 +2,7 @@
 
 X (n, d) is C-contiguous float32 or float64 (a read-only array or a memory map will do) and never modified.
 Site s owns the rows ``offsets[s]:offsets[s + 1]``, perhaps none. Weights are None or (n,) and not negative.
-Whatever the number of threads, and whether a site is computed alone or stacked with others, its result is
+Whatever the number of threads, and whether a site is computed alone or in a batch with others, its result is
 the same to the last bit.
 
 The compiled kernels are used where they were built. ``UNPOOLED_KERNELS=numpy`` forces the numpy ones;
@@ -381,7 +381,7 @@ def fold_moves(
 
 
 def plain_numbers(text: bytes, delimiter: str, width: int) -> PlainNumbers | None:
-    """The cells of whole lines; None if any is no plain number, or without compiled kernels.
+    """The cells of whole lines; None if any is not a plain number, or without compiled kernels.
 
     A plain number is made of digits, with a sign, a point and an exponent or without; there are no spaces, no
     quotes, no zero before another digit, and each line has ``width`` cells.

@@ -23,8 +23,8 @@ MAX_CLUSTERS, MAX_COLUMNS = 32, 64  # what the solver has room for
 
 
 NEEDS_COMPILED = (
-    "exact solving and its bounds need the compiled package, and this is the one for any machine: "
-    "install a wheel for your system, or from source where a C++ compiler is"
+    "exact solving and its bounds need the compiled package, and this is the one for any machine. "
+    "Install a wheel for your system, or from source with a C++ compiler"
 )
 
 
@@ -37,12 +37,12 @@ class Exact(NamedTuple):
     lower: float  # no partition costs less; rounded down
     nodes: int  # visited by the search
     complete: bool  # the search ran to its end
-    proved: bool  # and, without prices and regions, lower >= value (1 - 1e-9)
+    proved: bool  # and, without prices, boxes and cells, lower >= value (1 - 1e-9)
     before: int = 0  # nodes of the searches for the remaining rows, which come before it
 
 
 def available() -> bool:
-    """Was the extension built?"""
+    """Return whether the extension was built."""
     try:
         importlib.import_module("._native", __package__)
     except ImportError:
@@ -59,7 +59,7 @@ def _compiled() -> Any:
 
 
 def check_room(d: int, k: int) -> None:
-    """Raise InputError beyond what the solver has room for, whoever asks."""
+    """Raise InputError beyond the numbers of clusters and columns that the solver has room for."""
     for what, number, most in (("clusters", k, MAX_CLUSTERS), ("columns", d, MAX_COLUMNS)):
         if number > most:
             raise InputError(f"{number} {what}: exact solving is out of reach beyond {most}")
@@ -88,8 +88,8 @@ def exact(
     centroid j in the Voronoi cell of ``references[cells[j]]``; "pair" and "published" couple centroid j to
     ``references[j]``. ``memory`` keeps what depends on the rows alone for the next call.
 
-    >>> got = exact(np.array([[0.0], [0.2], [5.0], [5.4]]), 2)
-    >>> sorted(got.centers.ravel().round(6).tolist()), round(got.value, 3), got.proved
+    >>> solved = exact(np.array([[0.0], [0.2], [5.0], [5.4]]), 2)
+    >>> sorted(solved.centers.ravel().round(6).tolist()), round(solved.value, 3), solved.proved
     ([0.1, 5.2], 0.1, True)
     """
     native = _compiled()
@@ -151,7 +151,7 @@ class BudgetBound(NamedTuple):
     rounds: int
     boxes: int
     work: int  # steps of arithmetic, counted roughly
-    nodes: int  # cases that were told apart
+    nodes: int  # cases that were distinguished
     converged: bool  # budgets cannot do better, without such cases
 
 
@@ -173,8 +173,8 @@ def budget_bound(
     ``labels`` is a good clustering to start from. The search ends when the bound is within the share ``goal``
     of the best that budgets can give, or when ``rounds`` of the linear programme, ``boxes`` of centroids or
     ``work`` (steps of arithmetic) are spent, or ``seconds``; the bound holds in any case. In few columns it
-    is mostly the optimum; where it is not, up to ``nodes`` cases are told apart, in which two rows are in one
-    cluster or not.
+    is mostly the optimum; where it is not, up to ``nodes`` cases are distinguished, in which two rows are in
+    one cluster or not.
 
     >>> X = np.array([[0.0], [0.2], [5.0], [5.4]])
     >>> round(budget_bound(X, 2, np.array([0, 0, 1, 1]), goal=1e-9).lower, 6)
@@ -218,8 +218,8 @@ def semidefinite_bound(
     it, no longer rises, or ``work`` (steps of arithmetic) or ``seconds`` are spent; it holds in any case.
 
     >>> X = np.array([[0.0], [0.2], [5.0], [5.4]])
-    >>> got = semidefinite_bound(X, 2, np.array([0, 0, 1, 1]))
-    >>> round(got.lower, 6), got.unique
+    >>> bound = semidefinite_bound(X, 2, np.array([0, 0, 1, 1]))
+    >>> round(bound.lower, 6), bound.unique
     (0.1, True)
     """
     native = _compiled()

@@ -24,7 +24,7 @@ LARGEST = 1e40  # products of six numbers of this size are still finite
 
 
 def groups(Z: Rows, min_size: int, *, progress: Callable[[float], object] | None = None) -> NDArray[np.int64]:
-    """(n,) labels 0, 1, .. of groups of ``min_size`` to 2 ``min_size`` - 1 rows; one group if there are fewer rows.
+    """(n,) labels 0, 1, .. of groups of ``min_size`` to 2 ``min_size`` - 1 rows; of fewer rows, one group.
 
     Z (n, w) is finite and already scaled: columns count as they are. ``progress`` is called now and then
     with the share that is done; what it raises ends the grouping.

@@ -46,9 +46,9 @@ def observed(
 ) -> ObservedTotals:
     """The part of each site in a Lloyd step over observed columns, and in the quality indices.
 
-    A missing cell of X is NaN. ``shares`` (n, d), from 0 to 1, is for rows that are groups of persons: who of
-    them has a value. Ties go to the lowest index; a row without any value goes to the first centre. Without
-    ``quality`` distance and silhouette are left 0.
+    A missing cell of X is NaN. ``shares`` (n, d), from 0 to 1, is for rows that are groups of people: the
+    share of them that has a value. Ties go to the lowest index; a row without any value goes to the first
+    centre. Without ``quality`` distance and silhouette are left 0.
 
     >>> nan = float("nan")
     >>> t = observed([[0.0, nan], [8.0, 3.0]], [0, 2], [[1.0, 1.0], [9.0, 1.0]])

@@ -1,7 +1,7 @@
 """The kernels in plain numpy, a ``Backend``: the oracle of the tests; runs where nothing was compiled.
 
 Every function takes arrays that ``unpooled.kernels`` has already checked. Rows are handled site by site in
-chunks whose size depends on k and d alone, so a site's result is the same alone or stacked with others,
+chunks whose size depends on k and d alone, so a site's result is the same alone or in a batch with others,
 and no n x k matrix is ever made. The compiled kernels follow the same steps and the same order of draws.
 """
 

@@ -1,4 +1,4 @@
-"""FuzzyTotals c-means in plain numpy: memberships, and the sums of one step.
+"""Fuzzy c-means in plain numpy: memberships, and the sums of one step.
 
 Only ratios to the smallest squared distance of a row are raised to a power: they lie between 0 and 1, so that
 neither an m near 1 nor distances over many orders of magnitude overflow, and a centre on the row has ratio 1

@@ -80,7 +80,7 @@ class _Groups:
         self.free: list[int] = []
         self.changed: list[int] = []
         self.now = 0
-        self.means = np.full((len(X) // min_size + 1, X.shape[1]), np.inf)  # of a free slot: near nobody
+        self.means = np.full((len(X) // min_size + 1, X.shape[1]), np.inf)  # of a free slot: near no group
 
     def open(self) -> int:
         if self.free:

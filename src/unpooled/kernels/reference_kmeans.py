@@ -1,8 +1,8 @@
 """A whole k-means of one site, in numpy: greedy k-means++, Lloyd, random swaps.
 
 The order of draws, the same in the compiled kernel: per restart one uniform number for the first centre,
-then 2 + floor(ln k) for the candidates of each further one; after all restarts, per swap one for the centre
-to remove and one for the row to insert.
+then 2 + floor(ln k) for the candidates of each other one; after all restarts, per swap one for the centre to
+remove and one for the row to insert.
 """
 
 from collections.abc import Iterator

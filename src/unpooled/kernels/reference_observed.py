@@ -17,7 +17,7 @@ def distances(rows: Floats, part: Floats, centers: Floats) -> Floats:
 
 
 def parts_of(rows: Rows, shares: Floats | None) -> Floats:
-    """(n, d) the share of persons who have each cell: 0 where it is missing, else 1 for rows as such."""
+    """(n, d) the share of people who have each cell: 0 where it is missing, else 1 for single rows."""
     return np.where(np.isnan(rows), 0.0, 1.0 if shares is None else shares)
 
 

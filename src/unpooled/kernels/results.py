@@ -66,7 +66,7 @@ class ScatterTotals(NamedTuple):
 class ObservedTotals(NamedTuple):
     """Per site and cluster of rows with missing cells; v is 1 for an observed cell, 0 for a missing one.
 
-    Where rows are groups of persons, v is the share of them who have a value.
+    Where rows are groups of people, v is the share of them that has a value.
     """
 
     mass: Floats  #: (S, k) sum of w

@@ -60,7 +60,7 @@ class Bounds(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskBounds(Question[Bounds]):
-    """Solve your rows in every part, at the prices you keep for it.
+    """Lower bounds for parts of the search, summed over sites, at prices that stay at the site.
 
     Evaluation b takes the prices of evaluation ``parents[b]`` and moves them by ``steps[b]`` along 2 w_k
     (m_k - M_k), with its centroids m, their weights w and ``centers[b]`` = M. One without a parent starts
@@ -115,17 +115,17 @@ class AskBounds(Question[Bounds]):
             if solution.lower == np.inf:
                 out.empty[b] = 1.0
                 continue
-            mass, shown = sizes(local, solution.labels, w, k)
-            weight = np.where(shown | (mass == 0), mass + 1, 0.0)
+            mass, disclosed = sizes(local, solution.labels, w, k)
+            weight = np.where(disclosed | (mass == 0), mass + 1, 0.0)
             kept[int(self.names[b])] = _Evaluation(q, solution.labels, solution.centers, weight)
             if len(kept) > _KEPT:
                 del kept[next(iter(kept))]
             out.lower[b], out.prices[b], out.weight[b] = self._from_middle(solution.lower, q, b), q, weight
             out.first[b] = weight[:, None] * solution.centers
             out.second[b] = weight[:, None] * solution.centers**2
-            for j in np.flatnonzero(shown):
+            for j in np.flatnonzero(disclosed):
                 out.sums[b, j] = w[solution.labels == j] @ X[solution.labels == j]
-            out.counts[b] = np.where(shown, mass, 0.0)
+            out.counts[b] = np.where(disclosed, mass, 0.0)
         half = half_widths(self.low, self.high)
         paid = (np.abs(out.prices) * half).sum(axis=(1, 2))
         out.lower[:] -= _ON_THE_WAY * (np.abs(out.lower) + paid) + 2.0**-64 * half.sum(axis=(1, 2))
@@ -166,12 +166,13 @@ class PartsBound(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskPartsBound(Question[PartsBound]):
-    """How low can k centres of your own go, in parts of your rows that each have k centres of their own?
+    """A lower bound on the inertia of any k centres, from parts of the site's rows.
 
+    Every part of the rows may have k centres of its own.
     The sum over sites bounds the inertia of any centres for all. Bounds are multiples of ``unit``, rounded
     down: their sum is exact, in float64 and in secure sums. A site that has fewer rows than its minimum for
-    every centre adds nothing. ``work`` limits the steps of arithmetic further than the effort does, for
-    sites that must answer in time.
+    every centre adds nothing. ``work`` limits the steps of arithmetic more than the effort does, for sites
+    that must answer in time.
     """
 
     reads = "rows"
@@ -192,22 +193,22 @@ class AskPartsBound(Question[PartsBound]):
         if not available():
             raise InputError(NEEDS_COMPILED)
         w = masses(local)
-        least = 1.0 if local.minimum <= 1 else local.minimum * len(self.centers)
-        if not local.large(np.array([w.sum()]), np.array([w @ w]), min_size=least)[0] or not w.any():
+        min_size = 1.0 if local.minimum <= 1 else local.minimum * len(self.centers)
+        if not local.large(np.array([w.sum()]), np.array([w @ w]), min_size=min_size)[0] or not w.any():
             return PartsBound(np.zeros(1), np.zeros(1), np.zeros(1))
         X = np.asarray(local.X, dtype=np.float64)
         cost = cost_about(X, self.centers, w)
         effort = EFFORTS[self.effort]
-        most = min(
+        max_work = min(
             effort.work, 1e9 * self.work / max(1.0, len(X) / 10_000)
         )  # bound_by_parts allows more for many rows
-        lower = bound_by_parts(X, self.centers, effort._replace(work=most), w)
+        lower = bound_by_parts(X, self.centers, effort._replace(work=max_work), w)
         steps = floor(not_above(lower, cost) / self.unit * (1 - 1e-12))
         return PartsBound(np.array([steps * self.unit]), np.array([cost]), np.array([w.sum()]))
 
 
 def unit_for(inertia: float) -> float:
-    """A power of two that is about 1e-12 of the inertia, and not too small for secure sums.
+    """Return a power of two that is about 1e-12 of the inertia, and not too small for secure sums.
 
     >>> unit_for(5.0) == 2.0**-37, unit_for(0.0) == 2.0**-64
     (True, True)
@@ -216,12 +217,12 @@ def unit_for(inertia: float) -> float:
 
 
 def middles(low: FloatArray, high: FloatArray) -> FloatArray:
-    """The middle of boxes, the same at every site and at the coordinator."""
+    """Return the middle of boxes, the same at every site and at the coordinator."""
     return np.asarray(0.5 * low + 0.5 * high)
 
 
 def half_widths(low: FloatArray, high: FloatArray) -> FloatArray:
-    """The largest distance of a point of the boxes from their middle, per coordinate, rounded up."""
+    """Return the largest distance of a point of the boxes from their middle, per coordinate, rounded up."""
     middle = middles(low, high)
     return np.asarray(np.maximum(high - middle, middle - low) * (1 + 2.0**-50))
 
@@ -232,4 +233,4 @@ class _Evaluation(NamedTuple):
     prices: FloatArray  # (k, d)
     labels: NDArray[np.int32]  # (n,)
     centroids: FloatArray  # (k, d)
-    weight: FloatArray  # (k,) 0 where it does not show its cluster
+    weight: FloatArray  # (k,) 0 where its cluster is suppressed

@@ -13,7 +13,7 @@ from unpooled.typing import FloatArray
 
 
 def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatArray]:
-    """(2, d): the given box, if no site has rows outside, or the hull of the sites' own ranges."""
+    """Return the given box (2, d), if no site has rows outside, or the hull of the sites' own ranges."""
     if box is not None:
         # down: the box; up: how many sites have rows outside
         outside = yield from total(sites, AskOutside(box))
@@ -26,30 +26,30 @@ def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatA
     around, suppressed = yield from hull(sites)
     if suppressed:
         raise InputError(
-            f"{len(suppressed)} of {len(sites)} sites do not show the range of their columns "
-            f"({', '.join(suppressed[:3])}): give a public range as box=(lowest, highest), in Python; "
-            "or, among sites that trust each other, a minimum cluster size of 1"
+            f"{len(suppressed)} of {len(sites)} sites do not disclose the range of their columns "
+            f"({', '.join(suppressed[:3])}). Pass a public range as box=(lowest, highest) in Python or, if "
+            "the sites trust each other, use a minimum cluster size of 1"
         )
     return around
 
 
 def hull(sites: tuple[SiteId, ...]) -> Steps[tuple[FloatArray, list[SiteId]]]:
-    """(2, d) the box around the ranges that the sites show, and the sites that do not show theirs."""
+    """Return the box (2, d) around the ranges that sites disclose, and the sites that disclose none."""
     # down: nothing; up: the range of every site's columns
     ranges = yield from each(sites, AskRange())
     suppressed = [site for site, r in ranges.items() if r.withheld[0]]
-    shown = [r for r in ranges.values() if len(r.low)]
-    if not shown and not suppressed:
+    disclosed = [r for r in ranges.values() if len(r.low)]
+    if not disclosed and not suppressed:
         raise InputError(f"there are no rows at {len(ranges)} sites")
-    if not shown:
+    if not disclosed:
         return np.zeros((2, 0)), suppressed
     return np.array(
-        [np.min([r.low for r in shown], axis=0), np.max([r.high for r in shown], axis=0)]
+        [np.min([r.low for r in disclosed], axis=0), np.max([r.high for r in disclosed], axis=0)]
     ), suppressed
 
 
 def check_box(box: Any) -> FloatArray:
-    """The box (2, d) as an array; InputError unless it is finite and lowest is not above highest."""
+    """Return the box (2, d) as an array; InputError unless it is finite and lowest is not above highest."""
     array = np.asarray(box, dtype=np.float64)
     if array.ndim != 2 or len(array) != 2 or not np.isfinite(array).all():
         raise InputError("box must be finite, (2, d): the lowest and the highest value of every column")
@@ -65,5 +65,5 @@ def check_squares(box: FloatArray) -> None:
     widest = float((0.5 * box[1] - 0.5 * box[0]).max()) * 2
     if widest > 0 and not 1e-140 < widest < 1e140:
         raise InputError(
-            f"rows differ by up to {widest:.0e}: squares of such numbers are beyond float64; scale them"
+            f"rows differ by up to {widest:.0e}: squares of such numbers are beyond float64. Scale them"
         )

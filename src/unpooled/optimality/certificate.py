@@ -80,17 +80,16 @@ class Certificate(Message):
         """The certificate in one sentence for people."""
         k = len(self.centers)
         into = f"into {k} groups" if k > 1 else "into one group"
-        said = f"No clustering {into} can be more than {percent_above(self.input_gap)} % better"
-        of = f" for the rows of {', '.join(self.sites)}" if self.missing else ""
+        bound = f"No clustering {into} can be more than {percent_above(self.input_gap)}% better"
+        scope = f" for the rows of {', '.join(self.sites)}" if self.missing else ""
         without = f"; {', '.join(self.missing)} did not answer" if self.missing else ""
-        return f"{said}{of}{without}."
+        return f"{bound}{scope}{without}."
 
 
 def certificate_from_parts(
     centers: FloatArray, parts: PartsBound, sites: tuple[SiteId, ...], silent: tuple[SiteId, ...]
 ) -> Certificate:
-    """The certificate that a bound from parts alone makes; ``silent`` are those of the sites that did not
-    answer."""
+    """Return the certificate of a bound from parts alone; ``silent`` sites did not answer."""
     inertia, lower = inertia_above(float(parts.inertia[0])), true_bound(parts)
     return Certificate(
         centers=centers,
@@ -107,13 +106,13 @@ def certificate_from_parts(
 
 
 def percent_above(share: float) -> str:
-    """The share in percent, in two digits, rounded up.
+    """Return the share in percent, with two digits, rounded up.
 
     >>> percent_above(0.01501), percent_above(0.0), percent_above(1e-12), percent_above(1.0)
     ('1.6', '0', '0.0001', '100')
     """
-    least = Decimal("0.0001") if share > 0 else Decimal(0)
-    percent = min(max(100 * Decimal(share), least), Decimal(100))
+    smallest = Decimal("0.0001") if share > 0 else Decimal(0)
+    percent = min(max(100 * Decimal(share), smallest), Decimal(100))
     text = f"{Context(2, ROUND_CEILING).create_decimal(percent):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -160,7 +159,7 @@ def bound_parts(
     inertia = float(costs.inertia[0])
     if not inertia < 1e290 or 0 < inertia < 1e-280:
         raise InputError(
-            f"the inertia is {inertia:.0e}: squares of such numbers are beyond float64; scale them"
+            f"the inertia is {inertia:.0e}: squares of such numbers are beyond float64. Scale them"
         )
     # down: the centres; up: a sum of bounds, the inertia, the number of rows
     return (yield from total(sites, AskPartsBound(centers, effort, unit_for(inertia), work)))
@@ -171,8 +170,8 @@ def true_bound(parts: PartsBound) -> float:
     lower, inertia = float(parts.lower[0]), inertia_above(float(parts.inertia[0]))
     if lower > inertia * (1 + 1e-9) + 1e-290:
         raise ReplyError(
-            f"the sites' bounds sum up to {lower:.9g}, above the inertia {inertia:.9g} that they state: "
-            "a site answers what cannot be true"
+            f"the sites' bounds sum up to {lower:.9g}, above the inertia {inertia:.9g} that they report: the "
+            "answer of a site is impossible"
         )
     return min(lower, inertia)
 
@@ -206,7 +205,7 @@ def search_prices(
         left = seconds - (clock() - started)
         if left <= 0:
             break
-        report(f"gap at most {percent_above(search.gap)} %, {search.evaluations} boxes of centroids bounded")
+        report(f"gap at most {percent_above(search.gap)}%, {search.evaluations} boxes of centroids bounded")
         yield from search.evaluate(search.next(), left)
     return PriceSearchResult(
         search.centers,
@@ -226,7 +225,7 @@ class PriceSearchResult(NamedTuple):
 
 
 def inertia_above(inertia: float) -> float:
-    """An inertia from sites, rounded up: their sums of squares and the sum over sites are rounded."""
+    """Return an inertia from sites, rounded up: their sums of squares and the sum over sites are rounded."""
     return inertia * (1 + 4e-12)
 
 

@@ -45,14 +45,37 @@ def certify(
 ) -> Certificate:
     """Bound the inertia of any k centres from below: how much better than ``centers`` could others be?
 
-    ``effort`` (quick, normal or thorough) is time against tightness. Every site bounds parts of its rows; for
-    few rows in all a search with prices follows, until the gap is at most ``tolerance``. That search needs
-    ``box`` (2, d), a public range that encloses every row, or asks the sites for theirs, and is left out
-    where they do not show it. ``time_limit`` (seconds) stops that search early; the bound may then differ
-    from run to run.
-    ``quorum`` is the share of the sites that must answer, and the certificate is about the rows of those that
-    did. ``transform`` is the preparation of the rows for these centres. report gets lines of progress.
+    Every site bounds parts of its rows. For few rows in all a search with prices follows, until the gap is at
+    most ``tolerance``.
 
+    Parameters
+    ----------
+    federation : Federation
+        The sites.
+    centers : array (k, d)
+        The centres to judge.
+    effort : {"quick", "normal", "thorough"}
+        More effort takes longer and gives a tighter bound.
+    tolerance : float
+        The relative gap that counts as proved.
+    box : array (2, d) or None
+        A public range that encloses every row, for the search with prices. None asks the sites for theirs;
+        the search is left out if a site does not disclose it.
+    time_limit : float or None
+        Seconds after which the search with prices stops; the bound may then differ from run to run.
+    quorum : float
+        The share of the sites that must answer. The certificate is about the rows of those that did.
+    transform : Transform or None
+        The preparation of the rows for these centres.
+    report : callable
+        Called with lines of progress.
+
+    Returns
+    -------
+    Certificate
+
+    Examples
+    --------
     >>> from unpooled import Simulation
     >>> rows = {"a": np.array([[0.0], [0.2], [5.0]]), "b": np.array([[0.1], [5.2], [5.4]])}
     >>> proof = certify(Simulation.from_rows(rows), [[0.1], [5.2]])
@@ -79,15 +102,15 @@ def certify(
         return (yield from bound_parts(sites, given, effort))
 
     report(f"every site bounds parts of its rows ({effort})")
-    heard = progress.set(
-        lambda done, of: report(f"{done} of {of} parts of a site's rows are bounded ({effort})")
+    reset = progress.set(
+        lambda done, parts: report(f"{done} of {parts} parts of a site's rows are bounded ({effort})")
     )
     try:
         parts = run_protocol(
             transformed(transform, alone()), federation, run="certify", quorum=quorum, round_log=round_log
         )
     finally:
-        progress.reset(heard)
+        progress.reset(reset)
     inertia = inertia_above(float(parts.inertia[0]))
     found = PriceSearchResult(given, inertia, true_bound(parts), 0)
     boxes = _BOXES[effort] if uses_price_search(effort, len(sites), float(parts.mass[0]), k) else 0
@@ -97,8 +120,8 @@ def certify(
     if boxes and seconds > 0 and relative_gap(found.lower, inertia) > tolerance:
 
         def steps() -> Steps[PriceSearchResult]:
-            around, hidden = (yield from hull(sites)) if public is None else (public, [])
-            if hidden:
+            around, undisclosed = (yield from hull(sites)) if public is None else (public, [])
+            if undisclosed:
                 return found
             check_squares(around)
             return (
@@ -133,7 +156,7 @@ def certify(
 
 
 def uses_price_search(effort: str, sites: int, rows: float, k: int) -> bool:
-    """Does a search with prices follow, of so many rows and clusters?"""
+    """Return whether a search with prices follows, given the numbers of sites, rows and clusters."""
     return sites > 1 and rows <= _SEARCHED[effort] and comb(2 * k - 1, k) <= MAX_CLASSES
 
 

@@ -56,7 +56,7 @@ class ExactKMeans:
 
 
 def relative_gap(lower: float, upper: float) -> float:
-    """The relative gap 1 - lower / upper, and 0 where both are zero.
+    """Return the relative gap 1 - lower / upper, and 0 where both are zero.
 
     >>> relative_gap(3.0, 4.0), relative_gap(0.0, 0.0)
     (0.25, 0.0)
@@ -67,15 +67,15 @@ def relative_gap(lower: float, upper: float) -> float:
 
 
 def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMeans:
-    """The k-means optimum of rows X (n, d), proved by branch and bound.
+    """Return the k-means optimum of rows X (n, d), proved by branch and bound.
 
     With ``time_limit`` (seconds) the best clustering so far and its lower bound are returned when time is up.
     Without one the search runs to the end if a short probe expects that within ten minutes, and is refused
     with that estimate if not.
 
     >>> X = np.array([[0.0], [0.1], [0.2], [4.0], [4.2], [9.0]])
-    >>> got = exact_kmeans(X, 3)
-    >>> got.labels.tolist(), round(got.inertia, 3), got.proved
+    >>> best = exact_kmeans(X, 3)
+    >>> best.labels.tolist(), round(best.inertia, 3), best.proved
     ([0, 0, 0, 1, 1, 2], 0.04, True)
     """
     rows = check_rows(X, k)
@@ -86,8 +86,8 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     end = time.monotonic() + limit
 
     def left(share: float) -> float:
-        """This share of the seconds that are left, for what a search does not use is there for the next; at
-        least some, if one before took longer than it should."""
+        """This share of the seconds that are left, because a search may leave time for the next one; at least
+        some, even if an earlier search took too long."""
         return max(0.15 * limit, share * (end - time.monotonic()))
 
     solved = exact(rows, k, warm=_heuristic(rows, k), nodes=_FIRST, seconds=left(0.2))
@@ -98,8 +98,8 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
         if len(rows) > _MAX_GENERATED or lower >= solved.value * (1 - _PROVED):
             break
         if by_rows:
-            shown = semidefinite_bound(rows, k, warm, goal=0.1 * _PROVED, work=_STEPS, seconds=left(0.6))
-            lower = max(lower, shown.lower)
+            relaxation = semidefinite_bound(rows, k, warm, goal=0.1 * _PROVED, work=_STEPS, seconds=left(0.6))
+            lower = max(lower, relaxation.lower)
         else:
             columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=left(0.6), nodes=_CASES)
             lower = max(lower, columns.lower)
@@ -121,13 +121,13 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     if expected > _LONGEST:
         raise InputError(
             f"k={k} clusters of {len(rows)} rows: a probe expects {_duration(expected)}, more than "
-            f"{_duration(_LONGEST)}; give time_limit= for the best clustering and bound within that time"
+            f"{_duration(_LONGEST)}. Pass time_limit= for the best clustering and bound within that time"
         )
     return exact_kmeans(rows, k, time_limit=10 * _LONGEST)
 
 
 def check_rows(X: Any, k: int) -> FloatArray:
-    """X as finite float64 rows; InputError unless at least k of them are distinct."""
+    """Return X as finite float64 rows; InputError unless at least k of them are distinct."""
     inputs.check_text(X)
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] < 1:
@@ -140,8 +140,8 @@ def check_rows(X: Any, k: int) -> FloatArray:
     with np.errstate(over="ignore"):
         if not len(rows) * float(half @ half) < 1e308:  # what all rows about one centre can cost
             raise InputError(
-                f"rows differ by up to {2 * half.max():.0e}: squares of such numbers are beyond float64; "
-                "scale them"
+                f"rows differ by up to {2 * half.max():.0e}: squares of such numbers are beyond float64. "
+                "Scale them"
             )
     return np.ascontiguousarray(rows)
 
@@ -179,7 +179,7 @@ def _result(solved: Exact, lower: float) -> ExactKMeans:
 
 
 def by_blocks(X: FloatArray, k: int, labels: NDArray[np.int32], seconds: float) -> float:
-    """The sum of the optima of blocks that each look like the whole: a lower bound on the optimum of all."""
+    """Return the sum of the optima of blocks that resemble the whole: a lower bound on the optimum of all."""
     end = time.monotonic() + seconds
     best, size = 0.0, max(2 * k, 12)
     while size < len(X):

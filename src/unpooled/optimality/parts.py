@@ -53,7 +53,7 @@ _STEPS = 100  # fewer steps of a semidefinite programme come to nothing
 _STARTS = 10  # of k-means, whose best clustering column generation starts from
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
 
-# hears how many parts of how many are bounded, where that happens in this process
+# called with the numbers of bounded parts and of all parts, where that happens in this process
 progress: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
 
 
@@ -68,8 +68,7 @@ class _Work:
 
 
 def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray) -> float:
-    """A lower bound on the inertia of any k centres of these rows, where k centres as good as ``centers``
-    help to find it.
+    """Return a lower bound on the inertia of any k centres of these rows; good ``centers`` help to find it.
 
     Parts of several sizes are tried: large ones lose less by being apart, small ones are solved to the end.
     Where rows are few, all of them are one part.
@@ -86,7 +85,7 @@ def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: 
 def bound_and_work(
     X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray
 ) -> tuple[float, float]:
-    """The bound, and the steps of arithmetic that it took."""
+    """Return the bound, and the steps of arithmetic that it took."""
     X, w = X[weights > 0], weights[weights > 0]
     k, n = len(centers), len(X)
     if n <= k:
@@ -95,7 +94,7 @@ def bound_and_work(
     with np.errstate(over="ignore", invalid="ignore"):
         cost = float(w @ away)
     if not isfinite(cost):
-        raise InputError("squares of such numbers are beyond float64; scale them")
+        raise InputError("squares of such numbers are beyond float64. Scale them")
     largest = max(effort.rows, effort.rows_per_cluster * k)
     counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
     work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
@@ -143,8 +142,8 @@ class _Way(NamedTuple):
     bounds: list[float]  # of the first parts
 
 
-def _cells(X: FloatArray, labels: NDArray[np.int32], most: int) -> NDArray[np.int32]:
-    """(n,) cells of at most so many rows: clusters halved in their widest column, and halved again.
+def _cells(X: FloatArray, labels: NDArray[np.int32], max_rows: int) -> NDArray[np.int32]:
+    """(n,) cells of at most ``max_rows`` rows: clusters halved in their widest column, and halved again.
 
     >>> _cells(np.array([[0.0], [1.0], [2.0], [9.0], [8.0]]), np.array([0, 0, 0, 1, 1]), 2).tolist()
     [0, 1, 1, 2, 2]
@@ -154,7 +153,7 @@ def _cells(X: FloatArray, labels: NDArray[np.int32], most: int) -> NDArray[np.in
     left = [np.flatnonzero(labels == j) for j in range(int(labels.max()), -1, -1)]
     while left:
         rows = left.pop()
-        if len(rows) > most:
+        if len(rows) > max_rows:
             widest = int(np.ptp(X[rows], axis=0).argmax())
             rows = rows[np.argsort(X[rows, widest], kind="stable")]
             left += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
@@ -194,8 +193,10 @@ def _bound_part(
                 continue
             if by_rows:
                 good = exact(rows, k, weights=weights, warm=own, starts=3, nodes=0)
-                shown = semidefinite_bound(rows, k, good.labels, weights=weights, goal=effort.goal, work=some)
-                spent, ended, lower = shown.work, False, max(lower, shown.lower)
+                relaxation = semidefinite_bound(
+                    rows, k, good.labels, weights=weights, goal=effort.goal, work=some
+                )
+                spent, ended, lower = relaxation.work, False, max(lower, relaxation.lower)
             else:
                 columns = budget_bound(
                     rows, k, own, weights=weights, goal=min(effort.goal, goal), boxes=effort.boxes, work=some
@@ -217,7 +218,7 @@ def _bound_part(
 
 
 def not_above(lower: float, inertia: float) -> float:
-    """The lower bound; beyond rounding it cannot be above the cost of centres that there are.
+    """Return the lower bound; AssertionError if it is above the cost of given centres, beyond rounding.
 
     >>> not_above(1.0, 2.0), not_above(2.0 + 1e-12, 2.0)
     (1.0, 2.0)
@@ -231,7 +232,7 @@ def not_above(lower: float, inertia: float) -> float:
 
 
 def sum_below(bounds: Iterable[float]) -> float:
-    """The sum of lower bounds, rounded down, and not below 0.
+    """Return the sum of lower bounds, rounded down, and not below 0.
 
     >>> sum_below([0.1, 0.2]) < 0.1 + 0.2, sum_below([])
     (True, 0.0)

@@ -2,8 +2,8 @@
 
 A site's own centroids are means of its rows, shifted by the prices it was sent: a cluster of one row would
 reveal that row. A cluster below the site's minimum is therefore suppressed, centroid and count alike, and so
-is any cluster that would follow by subtraction; the value is a sum over all its rows and is shown if there
-are at least ``minimum`` rows. A site that hides a part only makes the bound weaker, never false.
+is any cluster that would follow by subtraction; the value is a sum over all its rows and is disclosed if
+there are at least ``minimum`` rows. Suppression makes the bound weaker, never false.
 """
 
 from dataclasses import dataclass
@@ -36,18 +36,18 @@ from unpooled.typing import BoolArray, FloatArray
 
 
 def masses(local: SiteBatch) -> FloatArray:
-    """(n,) the rows' weights."""
+    """Return the rows' weights (n,)."""
     return np.ones(len(local.X)) if local.weights is None else local.weights
 
 
 def may_disclose_totals(local: SiteBatch) -> bool:
-    """True if sums over all rows of the site may be shown."""
+    """Return whether sums over all rows of the site may be disclosed."""
     w = masses(local)
     return bool(local.large(np.array([w.sum()]), np.array([w @ w]))[0])
 
 
 def sizes(local: SiteBatch, labels: NDArray[Any], w: FloatArray, k: int) -> tuple[FloatArray, BoolArray]:
-    """(k,) the weight of every cluster, and a mask of the clusters that may be shown."""
+    """Return the weight of every cluster (k,), and a mask of the clusters that may be disclosed."""
     mass = np.bincount(labels, w, k).astype(np.float64)
     squares = np.bincount(labels, w * w, k).astype(np.float64)
     large = local.large(mass, squares)
@@ -56,17 +56,19 @@ def sizes(local: SiteBatch, labels: NDArray[Any], w: FloatArray, k: int) -> tupl
 
 @dataclass(frozen=True, eq=False)
 class Range(Reply):
-    """The box around a site's rows; empty arrays where it has none or does not show it."""
+    """The box around a site's rows; empty arrays where it has none or does not disclose it."""
 
-    low: Annotated[FloatArray, Extreme("shown")]  # or (0,)
-    high: Annotated[FloatArray, Extreme("shown")]  # or (0,)
+    low: Annotated[FloatArray, Extreme("disclosed")]  # or (0,)
+    high: Annotated[FloatArray, Extreme("disclosed")]  # or (0,)
     withheld: Annotated[FloatArray, Value("1", min_value=0.0, max_value=1.0)]  # 1 if there are rows
 
 
 @dataclass(frozen=True, eq=False)
 class AskRange(Question[Range]):
-    """The lowest and highest value of every column: each belongs to a row, so a minimum above 1 hides
-    them."""
+    """The lowest and highest value of every column; only from a site whose minimum size is 1.
+
+    Each value belongs to one row, so a site with a minimum above 1 does not disclose them.
+    """
 
     reads = "rows"
 
@@ -92,7 +94,7 @@ class Outside(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskOutside(Question[Outside]):
-    """Does any of your rows lie outside the box? Yes or no, never how many."""
+    """Whether any row of the site lies outside the box: yes or no, not how many."""
 
     reads = "rows"
 
@@ -116,7 +118,7 @@ class Objective(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskObjective(Question[Objective]):
-    """The sum of squared distances to the nearest of the centres, for R sets of them: the paper's eq. 34."""
+    """Sum of squared distances to the nearest centre, for R sets of centres: the dual paper's eq. 34."""
 
     reads = "rows"
 
@@ -134,16 +136,16 @@ class AskObjective(Question[Objective]):
 
 
 def cost_about(X: Any, centers: FloatArray, w: FloatArray) -> float:
-    """The weighted sum of squared distances to the nearest centre; InputError where it is beyond float64."""
+    """Return the weighted sum of squared distances to the nearest centre; InputError if it is infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         cost = float(w @ squares(X, centers))
     if not np.isfinite(cost):
-        raise InputError("the inertia is infinite: squares of such numbers are beyond float64; scale them")
+        raise InputError("the inertia is infinite: squares of such numbers are beyond float64. Scale them")
     return cost
 
 
 def squares(X: Any, centers: FloatArray) -> FloatArray:
-    """(n,) squared distances to the nearest centre; a square that vanishes counts as 1e-290, not as zero."""
+    """Return squared distances to the nearest centre (n,); a square that underflows counts as 1e-290."""
     labels, squares = kernels.nearest(X, centers)
     faint = np.flatnonzero(squares < 1e-290)
     apart = (X[faint] != centers[labels[faint]]).any(axis=1)
@@ -157,17 +159,17 @@ class NodeSolution(Reply):
 
     # a lower bound on its cost at these prices, tight if the search was complete
     value: Annotated[FloatArray, Value("1")]
-    centroids: Annotated[FloatArray, Mean("k d", rows="counts")]  # zeros where not shown
-    counts: Annotated[FloatArray, Count("k")]  # zero where not shown
-    # 1 where the centroid is shown: of a cluster that is large enough, or empty
+    centroids: Annotated[FloatArray, Mean("k d", rows="counts")]  # zeros where suppressed
+    counts: Annotated[FloatArray, Count("k")]  # zero where suppressed
+    # 1 where the centroid is disclosed: of a cluster that is large enough, or empty
     seen: Annotated[FloatArray, Value("k", min_value=0.0, max_value=1.0)]
-    # 1 if the value is shown; 1 if the search was complete
+    # 1 if the value is disclosed; 1 if the search was complete
     complete: Annotated[FloatArray, Value("2", min_value=0.0, max_value=1.0)]
 
 
 @dataclass(frozen=True, eq=False)
 class AskNode(Question[NodeSolution]):
-    """The paper's eq. 14, with boxes: cluster your rows, paying q_k . m_k for centroid k."""
+    """The site's own clustering with a price q_k . m_k on centroid k: the dual paper's eq. 14, with boxes."""
 
     reads = "rows"
 
@@ -200,8 +202,8 @@ class AskNode(Question[NodeSolution]):
             nodes=self.nodes,
             memory=local.memory[0] if local.memory else None,
         )
-        counts, shown = sizes(local, solution.labels, w, k)
-        seen = shown | (counts == 0)
+        counts, disclosed = sizes(local, solution.labels, w, k)
+        seen = disclosed | (counts == 0)
         if not may_disclose_totals(local) and len(X):
             return NodeSolution(
                 np.zeros(1), np.zeros_like(solution.centers), np.zeros(k), np.zeros(k), np.zeros(2)
@@ -209,7 +211,7 @@ class AskNode(Question[NodeSolution]):
         return NodeSolution(
             np.array([solution.lower]),
             zero_suppressed(seen, solution.centers) + 0.0,
-            np.where(shown, counts, 0.0),
+            np.where(disclosed, counts, 0.0),
             seen.astype(np.float64),
             np.array([1.0, float(solution.complete)]),
         )

@@ -126,7 +126,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name where it is first used: a process that only keeps files needs no arrays."""
+    """Import a name when it is first used: a process that only manages files needs no arrays."""
     if name in _HOME:
         return getattr(import_module(f"unpooled.{_HOME[name]}"), name)
     raise AttributeError(f"module 'unpooled.protocol' has no attribute {name!r}")

@@ -1,8 +1,9 @@
 """Protocols: the coordinator's two verbs, the Steps made of them, and the Algorithm interface of methods.
 
-``each`` shows the coordinator every site's reply; ``total`` shows only their sum. A protocol is a generator
-that yields asks and receives answers, so it reads top to bottom like a paper's pseudocode, and larger ones
-are made of smaller ones by ``yield from``.
+``each`` gives a method every site's reply; ``total`` gives it only their sum. Without secure sums the
+coordinator receives every site's reply in both cases. A protocol is a generator that yields asks and receives
+answers, so it reads top to bottom like a paper's pseudocode, and larger ones are made of smaller ones by
+``yield from``.
 
 >>> def spread(sites):
 ...     first = yield from total(sites, AskMoments())         # down: nothing; up: n, sums, squares
@@ -27,29 +28,31 @@ T = TypeVar("T")
 
 
 class Transform(Message, abstract=True):
-    """A transformation of a site's rows before a question sees them, e.g. a scaling agreed by all sites."""
+    """A transformation of a site's rows before a question reads them, e.g. a scaling agreed by all sites."""
 
-    keeps_missing: ClassVar[bool] = False  # True if missing cells stay missing: NaN in the rows that it gives
+    keeps_missing: ClassVar[bool] = (
+        False  # True if missing cells stay missing: NaN in the rows that it returns
+    )
 
     def check(self, X: Any) -> None:
-        """Raise Refused unless it suits the columns of ``X``: a view must not fail because of some rows."""
+        """Raise QueryRefusedError unless it suits the columns of ``X``: single rows must not make it fail."""
 
     def apply(self, X: Rows) -> Rows:
-        """Rows (n, d) in, rows (n, d') out; never changes its input."""
+        """Return the transformed rows, (n, d) -> (n, d'); the input stays unchanged."""
         return X
 
     def apply_weighted(
         self, X: Any, weights: FloatArray | None, within: FloatArray | None
     ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
-        """The rows of a site under the view, their weights, and the variance within rows that are groups."""
+        """Return a site's transformed rows, their weights, and the variance within rows that are groups."""
         return self.apply(X), weights, None if within is None else within / self.scaling()[1] ** 2
 
     def undo(self, Z: FloatArray) -> FloatArray:
-        """Rows, or centres, back in the columns' own units: (m, d') -> (m, d')."""
+        """Return rows, or centres, in the columns' own units: (m, d') -> (m, d')."""
         return Z
 
     def scaling(self) -> tuple[FloatArray, FloatArray]:
-        """The shift of each of its columns, and the divisor applied after it: (d',) and (d',)."""
+        """Return the shift of each column, (d',), and the divisor applied after it, (d',)."""
         return np.zeros(0), np.zeros(0)
 
     @property
@@ -63,7 +66,7 @@ Verb = Literal["each", "total"]
 
 @dataclass(frozen=True)
 class Ask(Generic[R]):
-    """One question to some sites, and whether their replies are seen one by one or only as a sum."""
+    """One question to some sites, and whether the method receives their replies one by one or as a sum."""
 
     verb: Verb
     sites: tuple[SiteId, ...]
@@ -87,19 +90,19 @@ Steps = Generator[Asks, tuple[Any, ...], T]
 def each(
     sites: Sequence[SiteId], question: Question[R] | Callable[[SiteId], Question[R]]
 ) -> Steps[dict[SiteId, R]]:
-    """Ask every site and see every reply; a site that did not answer is not in the result."""
+    """Ask every site and receive every reply; a site that did not answer is not in the result."""
     (replies,) = yield (Ask("each", tuple(sites), question),)
     return dict(replies)
 
 
 def total(sites: Sequence[SiteId], question: Question[A]) -> Steps[A]:
-    """Ask every site and see only the sum of the replies."""
-    (summed,) = yield (Ask("total", tuple(sites), question),)
-    return summed  # type: ignore[no-any-return]
+    """Ask every site and receive only the sum of the replies."""
+    (sum_of_replies,) = yield (Ask("total", tuple(sites), question),)
+    return sum_of_replies  # type: ignore[no-any-return]
 
 
 def together(protocols: Sequence[Steps[T]]) -> Steps[list[T]]:
-    """Run several protocols in lockstep: their questions share exchanges, so ten cost what one costs."""
+    """Run several protocols in lockstep: their questions share round trips, so ten cost as many as one."""
     results: dict[int, T] = {}
     waiting: dict[int, Asks] = {}
 
@@ -124,7 +127,13 @@ def together(protocols: Sequence[Steps[T]]) -> Steps[list[T]]:
 
 
 def reads_missing(transform: Transform | None, question: Question[Any]) -> bool:
-    """True if a question sees missing cells under a view; Refused if it cannot be answered from them."""
+    """Return whether a question reads missing cells after a transform.
+
+    Raises
+    ------
+    QueryRefusedError
+        If the question cannot be answered from rows with missing cells.
+    """
     if transform is None or not transform.keeps_missing:
         return False
     if not question.supports_missing:
@@ -133,7 +142,7 @@ def reads_missing(transform: Transform | None, question: Question[Any]) -> bool:
 
 
 def transformed(transform: Transform | None, steps: Steps[T]) -> Steps[T]:
-    """The same protocol, with every question asked of the rows as ``transform`` shows them."""
+    """The same protocol, in which every question reads the rows after ``transform``."""
     answers: tuple[Any, ...] | None = None
     try:
         while True:
@@ -147,7 +156,7 @@ def transformed(transform: Transform | None, steps: Steps[T]) -> Steps[T]:
 
 
 class State(Protocol):
-    """The attributes of every algorithm's state, on which the loop, the history and the report rely."""
+    """The attributes that every algorithm's state has; the loop, the history and the report read them."""
 
     @property
     def centers(self) -> FloatArray: ...  # (k, d)
@@ -161,7 +170,7 @@ S = TypeVar("S", bound=State)
 
 
 class Algorithm(Protocol[S]):
-    """A method: state in, state out. State is explicit between rounds; a generator runs within a round."""
+    """A method. Its state is explicit between rounds; within a round a generator runs."""
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]: ...
     def round(self, state: S, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]: ...
@@ -169,7 +178,7 @@ class Algorithm(Protocol[S]):
 
 
 def build_algorithm(algorithm: Any) -> Algorithm[Any]:
-    """The algorithm that a run executes: one that has several starts runs them side by side."""
+    """Return the algorithm that a run executes; several starts of a method run side by side."""
     expand = getattr(algorithm, "build", None)
     return algorithm if expand is None else expand()  # type: ignore[no-any-return]
 
@@ -202,11 +211,11 @@ def merged(steps: Steps[T]) -> Steps[T]:
 @once
 def _axis_of_sets(cls: Any) -> tuple[str, ...] | None:
     """The fields of a question class with a leading axis R; None if it cannot be merged."""
-    stacked = {name for name, declaration in declared(cls).items() if declaration.axes[:1] == ("R",)}
+    with_sets = {name for name, declaration in declared(cls).items() if declaration.axes[:1] == ("R",)}
     reply = cls.reply_type()
     figures = declared(reply).values()
     whole = len(figures) == len(reply.__match_args__) and all(f.axes[:1] == ("R",) for f in figures)
-    return tuple(name for name in cls.__match_args__ if name in stacked) if stacked and whole else None
+    return tuple(name for name in cls.__match_args__ if name in with_sets) if with_sets and whole else None
 
 
 def _merge_key(ask: Ask[Any]) -> Any:
@@ -251,7 +260,7 @@ def _parts_of(asks: Sequence[Ask[Any]], reply: Any) -> list[Any]:
 
 
 def shared(steps: Steps[T]) -> Steps[T]:
-    """The same protocol; equal questions in one exchange travel once, and each asker gets the answer."""
+    """The same protocol; equal questions in one exchange travel once, and all askers receive the answer."""
     answers: tuple[Any, ...] | None = None
     try:
         while True:
@@ -265,7 +274,7 @@ def shared(steps: Steps[T]) -> Steps[T]:
 
 
 def _key(ask: Ask[Any]) -> Any:
-    """A key that is equal for asks of the same question, about the same view, of the same sites."""
+    """A key that is equal for asks of the same question, after the same transform, of the same sites."""
     question: Any = ask.question
     if not isinstance(question, Question):
         return id(ask)
@@ -276,9 +285,9 @@ def _key(ask: Ask[Any]) -> Any:
 
 
 class CopiedRng:
-    """A copy of a generator, made when something is first drawn from it; the original must not be drawn from.
+    """A copy of a random generator, made at the first draw; nobody may draw from the original after that.
 
-    Every start of a race has a copy in every round, and most methods never draw from it.
+    Every concurrent start has a copy in every round, and most methods never draw from it.
     """
 
     def __init__(self, original: np.random.Generator) -> None:

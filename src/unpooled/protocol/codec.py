@@ -1,6 +1,6 @@
 """One codec for the wire, the audit log and the checkpoint: a JSON skeleton plus named arrays.
 
-A message is a frozen dataclass of arrays, numbers, text, tuples and further messages. Its bytes are::
+A message is a frozen dataclass of arrays, numbers, text, tuples and other messages. Its bytes are::
 
     "UNPL" | format u8 | 3 zero bytes | skeleton length u32 | arrays length u64 | skeleton | arrays
 
@@ -93,7 +93,7 @@ def meaning_of(name: str) -> str:
 
     >>> from unpooled.protocol.questions.cluster_sums import AskMoments
     >>> meaning_of("AskMoments")
-    'Mass, sums and squares of the columns about ``origin`` (about zero if None).'
+    'Number of rows, sums and sums of squares of the columns about ``origin`` (about zero if None).'
     """
     docstring = _register[name].__doc__ if name in _register else None
     return (docstring or "").strip().partition("\n")[0]

@@ -1,8 +1,8 @@
-"""Statements of sites about their rows, and the refusal, by name, of replies that contradict them.
+"""Totals that sites report about their rows, and the check that later replies do not contradict them.
 
-A site states its number of rows (in its schema, or its moments) and where its rows lie (by its moments). No
+A site reports its number of rows (in its schema, or its moments) and where its rows lie (by its moments). No
 count can be above its rows. No mean of m of its n rows can lie further from the mean of all than
-sd sqrt(n / m - 1). Whoever lies from the first word on is not found here.
+sd sqrt(n / m - 1). The check does not detect a site whose false replies are consistent with each other.
 """
 
 from dataclasses import dataclass, field
@@ -22,53 +22,52 @@ _SLACK = 1e-6  # relative: sums are added in another order
 
 @dataclass(frozen=True, eq=False)
 class ReportedTotals:
-    """The statement of one reply about all rows of a site."""
+    """The totals over all rows of a site that one reply reports."""
 
     rows: float
-    mean: FloatArray | None = None  # (d,) under the question's view
+    mean: FloatArray | None = None  # (d,) of the transformed rows
     variance: FloatArray | None = None  # (d,)
     known: FloatArray | None = None  # (d,) rows that have a value, where cells are missing
 
 
 @dataclass(eq=False)
 class _Site:
-    """The statements of one site: its rows in all, and under every view, which may leave some out."""
+    """The totals that one site reported: its rows, and moments after every transform, which may drop rows."""
 
     rows: float = np.inf
-    moments: dict[int, tuple[Any, ReportedTotals]] = field(
-        default_factory=dict
-    )  # by view, which is kept alive
+    # by transform, which is kept alive
+    moments: dict[int, tuple[Any, ReportedTotals]] = field(default_factory=dict)
 
 
 class ConsistencyCheck:
-    """The statements of all sites in one run; a new run begins anew."""
+    """The totals that all sites reported in one run, and the check of replies against them."""
 
     def __init__(self) -> None:
         self._run = ""
         self._sites: dict[SiteId, _Site] = {}
 
     def check(self, site: SiteId, request: Request, replies: tuple[Reply, ...]) -> None:
-        """Raise ReplyError if a reply contradicts what the site stated before; keep what it states now."""
+        """Raise ReplyError if a reply contradicts an earlier one of the site; remember what it reports."""
         if request.request_id.run != self._run:
             self._run, self._sites = request.request_id.run, {}
         known = self._sites.setdefault(site, _Site())
         for part, reply in zip(request.parts, replies, strict=True):
             if isinstance(reply, Refusal | MaskedElsewhere | PartialSum):
-                continue  # a subtotal may be over other sites than before; its federation checked each one
-            stated = reply.reported_totals(part.question)
+                continue  # a partial sum may be over other sites than before; its federation checked each one
+            reported = reply.reported_totals(part.question)
             _, moments = known.moments.get(id(part.transform), (None, None))
             rows = known.rows if moments is None else min(known.rows, moments.rows)
-            if stated is not None and stated.rows > rows * (1 + _SLACK):
-                raise ReplyError(f"{stated.rows:g} rows, where the site stated {rows:g}")
+            if reported is not None and reported.rows > rows * (1 + _SLACK):
+                raise ReplyError(f"{reported.rows:g} rows, where the site stated {rows:g}")
             _check_counts(part.question, reply, rows)
-            if stated is None:
+            if reported is None:
                 if moments is not None:
                     _check_means(part.question, reply, moments)
                 continue
             if part.transform is None:
-                known.rows = min(known.rows, stated.rows)
-            if stated.mean is not None:
-                known.moments.setdefault(id(part.transform), (part.transform, stated))
+                known.rows = min(known.rows, reported.rows)
+            if reported.mean is not None:
+                known.moments.setdefault(id(part.transform), (part.transform, reported))
 
 
 def _check_counts(question: Any, reply: Reply, rows: float) -> None:
@@ -82,9 +81,9 @@ def _check_counts(question: Any, reply: Reply, rows: float) -> None:
             if not getattr(reply, "divided", False):
                 continue
             counts = counts.sum(axis=-1)
-        most = float(counts.max(initial=0.0))
-        if most > rows * (1 + _SLACK) + figure.extra:
-            raise ReplyError(f"{name} of {most:g}, where the site stated {rows:g} rows")
+        largest = float(counts.max(initial=0.0))
+        if largest > rows * (1 + _SLACK) + figure.extra:
+            raise ReplyError(f"{name} of {largest:g}, where the site stated {rows:g} rows")
 
 
 def _check_means(question: Any, reply: Reply, stated: ReportedTotals) -> None:
@@ -114,6 +113,6 @@ def check_squares(sums: FloatArray, mass: FloatArray, squares: FloatArray, size:
 
     ``size`` is the square of the numbers that were subtracted, which rounding is relative to.
     """
-    least = np.divide(sums * sums, mass, out=np.zeros_like(sums), where=mass > 0)
-    if (squares < (1 - 1e-3) * least - 1e-9 * mass * (1.0 + size)).any():
+    smallest = np.divide(sums * sums, mass, out=np.zeros_like(sums), where=mass > 0)
+    if (squares < (1 - 1e-3) * smallest - 1e-9 * mass * (1.0 + size)).any():
         raise ReplyError("sums of squares below what its sums imply")

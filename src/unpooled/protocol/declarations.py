@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def once(function: F) -> F:
-    """Cache the result for each class: ``functools.cache`` for functions of classes, which are hashable."""
+    """Cache a function's result for each class: ``functools.cache`` with the function's own type."""
     return cast(F, functools.cache(function))
 
 
@@ -34,7 +34,7 @@ def once(function: F) -> F:
 class Declaration:
     """The meaning of a field. ``shape``: the names of its axes, separated by spaces.
 
-    max_length is the largest length of an axis, but for digits and ``d``, that a site answers in a question.
+    max_length is the largest length of an axis, except digits and ``d``, that a site accepts in a question.
     """
 
     shape: str = ""
@@ -52,7 +52,7 @@ class Declaration:
 class Centers(Declaration):
     """Sets of positions to which rows are compared: (k, d), or R sets of them in one array."""
 
-    by: Literal["nearest", "memberships", "noise"] = "nearest"  # assignment of rows, or noise hides it
+    by: Literal["nearest", "memberships", "noise"] = "nearest"  # how rows are assigned; or noise masks it
 
 
 class Box(Declaration):
@@ -83,14 +83,15 @@ class Length(Scalar):
 class Work(Scalar):
     """A number that decides how long a site works. A study states the largest that it will ask for.
 
-    ``most`` is the largest that any site answers, ``label`` the word for it where the field's name is not.
+    ``max_value`` is the largest that any site accepts, ``label`` the word for it, by default the field's
+    name.
     """
 
     max_value: float = dataclasses.field(kw_only=True)
     label: str = dataclasses.field(default="", kw_only=True)
 
     def amount(self, value: float) -> float:
-        """The amount that a value of the field stands for."""
+        """Return the amount that a value of the field stands for."""
         return value
 
 
@@ -109,7 +110,7 @@ class Repeats(Work):
 
 @dataclass(frozen=True)
 class Figure(Declaration):
-    """An array of a reply: its least and largest possible value, and whether nan or inf are allowed."""
+    """An array of a reply: its smallest and largest possible value, and whether nan or inf are allowed."""
 
     min_value: float = -inf
     max_value: float = inf
@@ -139,7 +140,7 @@ class Mean(Figure):
 
 
 class Value(Figure):
-    """A number that is neither count nor sum nor mean of rows, e.g. a bound or a flag."""
+    """A number that is not a count, sum or mean of rows, e.g. a bound or a flag."""
 
 
 class Extreme(Figure):
@@ -175,7 +176,7 @@ def declared(cls: Any) -> Mapping[str, Declaration]:
 
 @once
 def undeclared(cls: Any) -> tuple[str, ...]:
-    """The fields of a message that can hold more than a text or a yes or no, and have no declaration.
+    """Return the fields of a message that hold more than text or a yes or no and have no declaration.
 
     Any of them might decide how long a site works, or how much memory it needs.
     """
@@ -250,19 +251,20 @@ def check_field(
         raise ReplyError(f"{name} of shape {value.shape} where {expected(declaration, before)} was asked for")
     if not isinstance(declaration, Figure) or not value.size:
         return
-    least, most = value.min(), value.max()
+    smallest, largest = value.min(), value.max()
     if not declaration.may_be_missing:
-        if not (np.isfinite(least) and np.isfinite(most)):
+        if not (np.isfinite(smallest) and np.isfinite(largest)):
             raise ReplyError(f"{name} holds a number that is not finite")
-    elif np.isnan(least):
+    elif np.isnan(smallest):
         finite = value[np.isfinite(value)]
         if not finite.size:
             return
-        least, most = finite.min(), finite.max()
-    if least < sites * declaration.min_value:
-        raise ReplyError(f"{name} holds {least:g}, the least possible is {sites * declaration.min_value:g}")
-    if most > sites * declaration.max_value and np.isfinite(most):
-        raise ReplyError(f"{name} holds {most:g}, the largest possible is {sites * declaration.max_value:g}")
+        smallest, largest = finite.min(), finite.max()
+    low, high = sites * declaration.min_value, sites * declaration.max_value
+    if smallest < low:
+        raise ReplyError(f"{name} holds {smallest:g}, the smallest possible is {low:g}")
+    if largest > high and np.isfinite(largest):
+        raise ReplyError(f"{name} holds {largest:g}, the largest possible is {high:g}")
 
 
 def declared_fields(question: Any, kind: type[Declaration]) -> Iterator[tuple[str, Any, Any]]:

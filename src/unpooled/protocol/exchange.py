@@ -1,7 +1,7 @@
 """Exchanges: the messages between coordinator and sites, and the loop that runs a protocol over a federation.
 
-First part: turns, envelopes, answers, and the seeds that they determine. Second part: the gathered replies,
-and the record of the sites that answered and the numbers that left them.
+First part: requests, responses, and the seeds that they determine. Second part: the gathered replies, and the
+record of the sites that answered and the numbers that they sent.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from unpooled.protocol.site_batch import ReplyBatch, ordered_sum
 
 @dataclass(frozen=True)
 class RequestId(Message):
-    """The identity of an exchange in a run. A site answers a repeated turn with the same bytes."""
+    """The identity of a request in a run. A site answers a repeated request with the same bytes."""
 
     run: str
     seed: int
@@ -34,7 +34,7 @@ class RequestId(Message):
     exchange: int
 
 
-STAGE = "stage"  # the verb of a part that serves the secrecy of other parts and reads no rows
+STAGE = "stage"  # the verb of a part that serves secure sums of other parts and reads no rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Part(Message):
 
 @dataclass(frozen=True, eq=False)
 class Request(Message):
-    """The message to one site in one exchange."""
+    """The request to one site in one exchange."""
 
     request_id: RequestId
     parts: tuple[Part, ...]
@@ -58,7 +58,7 @@ class Request(Message):
 
 @dataclass(frozen=True, eq=False)
 class Response(Message):
-    """The message from one site: a reply per part of the envelope, or a refusal in its place."""
+    """The response of one site: a reply per part of the request, or a refusal in its place."""
 
     request_id: RequestId
     replies: tuple[Reply, ...]
@@ -66,12 +66,12 @@ class Response(Message):
 
 
 def countersignable(site: SiteId, head: str) -> bytes:
-    """The bytes that a coordinator signs to confirm that it received this head from this site."""
+    """Return the bytes that a coordinator signs to confirm that it received this head from this site."""
     return Label.LOG_HEAD + f"{site}\n{head}".encode()
 
 
 def site_seed(request_id: RequestId, part: int, site: SiteId) -> int:
-    """The seed for a site's own draws: a hash of the run's seed, round, exchange, part and site."""
+    """Return the seed for a site's own draws: a hash of the run's seed, round, exchange, part and site."""
     key = f"{request_id.seed}/{request_id.round}/{request_id.exchange}/{part}/{site}".encode()
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
 
@@ -93,15 +93,15 @@ class SiteSeeds:
 
 
 def round_rng(seed: int, number: int) -> np.random.Generator:
-    """The coordinator's randomness for a round; number 0 is the start."""
+    """Return the coordinator's random generator for a round; number 0 is the start."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
 
 
 class LazyRng:
-    """The coordinator's randomness for a round, made when a method first draws; most rounds of most never do.
+    """The coordinator's random generator for a round, made at the first draw; most rounds never draw.
 
-    It buys a tenth of a round of 100 small sites: making a generator takes 19 microseconds, and every start
-    of a race would copy it.
+    It saves a tenth of a round of 100 small sites: making a generator takes 19 microseconds, and every
+    concurrent start would copy it.
     """
 
     def __init__(self, seed: int, number: int) -> None:
@@ -124,9 +124,9 @@ class LazyRng:
 class Transport(Protocol):
     """A transport between machines: it handles only bytes and the names of sites.
 
-    ``send_and_receive`` takes one encoded Envelope to each named site and brings back its encoded Answer, or the reason
-    in a few words why there is none ("late", "gone"); a site may also be missing. It is bounded in time and
-    does not raise because of a single site.
+    ``send_and_receive`` takes one encoded Request to each named site and returns its encoded Response, or the
+    reason in a few words why there is none ("late", "gone"); a site may also be missing. It is bounded in
+    time and does not raise because of a single site.
     """
 
     @property
@@ -135,7 +135,7 @@ class Transport(Protocol):
 
 
 def size(message: Any) -> tuple[int, int]:
-    """(numbers, bytes) of a message: the number of its array entries, and its length when encoded."""
+    """Return (numbers, bytes) of a message: the number of its array entries, and its length when encoded."""
     kind: Any = type(message)
     if isinstance(message, Reply):
         values = [getattr(message, name) for name in kind.__match_args__]
@@ -156,7 +156,7 @@ def _size_of(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple
 class Replies(Generic[R]):
     """The replies to one ask, in site order. ``sites`` names those that answered.
 
-    Of a member that is a federation the reply is the Subtotal of its sites.
+    The reply of a member that is a federation is the PartialSum of its sites.
     """
 
     sites: tuple[SiteId, ...]
@@ -175,7 +175,7 @@ class Replies(Generic[R]):
         return ordered_sum([self.replies])
 
     def partial_sum(self, min_contributors: int = 1) -> PartialSum:
-        """The exact sum of the replies, without cells that fewer than ``min_contributors`` sites have rows of."""
+        """Return the exact sum of the replies, without cells of fewer than ``min_contributors`` sites."""
         return partial_sum([self.replies], min_contributors)
 
     def sent(self) -> Mapping[SiteId, tuple[int, int]]:
@@ -184,7 +184,7 @@ class Replies(Generic[R]):
 
 
 class UniformSizes(Mapping[SiteId, tuple[int, int]]):
-    """The numbers and bytes that left each of many sites, as many from all: no entry for a single one."""
+    """The numbers and bytes that each of many sites sent, if all sent the same: one entry for all of them."""
 
     def __init__(self, sites: tuple[SiteId, ...], size: tuple[int, int]) -> None:
         self._sites, self._size = sites, size
@@ -211,11 +211,11 @@ class UniformSizes(Mapping[SiteId, tuple[int, int]]):
     __hash__ = None  # type: ignore[assignment]
 
     def plus(self, other: Mapping[SiteId, tuple[int, int]]) -> "UniformSizes | None":
-        """What left the sites in both; None if that is not the same from all."""
+        """Return the sum of both sizes; None if it is not the same for all sites."""
         if not (isinstance(other, UniformSizes) and self._sites == other._sites):
             return None
-        (numbers, size), (more, further) = self._size, other._size
-        return UniformSizes(self._sites, (numbers + more, size + further))
+        (numbers, size), (other_numbers, other_size) = self._size, other._size
+        return UniformSizes(self._sites, (numbers + other_numbers, size + other_size))
 
 
 def _any_partial_sum(replies: Sequence[Any]) -> bool:
@@ -247,7 +247,7 @@ class Aggregate(Replies[R]):
 
 
 class Federation(Protocol):
-    """A runtime: carries one exchange's asks to the sites and gathers the replies."""
+    """A runtime: sends the asks of one exchange to the sites and gathers the replies."""
 
     @property
     def sites(self) -> tuple[SiteId, ...]: ...
@@ -267,22 +267,22 @@ def gather(ask: Ask[R], replies: Mapping[SiteId, Reply], exact: bool = False) ->
 
 
 def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, str]:
-    """Sites whose replies have other shapes, or other columns, than those of most sites, and why."""
+    """Sites whose replies have other shapes, or other columns, than those of most sites, with the reason."""
     fits = {site: _fit(ask.verb, reply) for site, reply in replies.items()}
     counted = Counter(fits.values()).most_common(2)
     if len(counted) < 2:
         return {}
-    (most, number), (_, next_number) = counted
+    (usual, number), (_, next_number) = counted
     if number == next_number:
         sides = [min(s for s, fit in fits.items() if fit == frequent) for frequent, _ in counted]
         raise ReplyError(
-            f"{ask.title}: replies of {sides[0]} {_words(most)} and of {sides[1]} {_words(counted[1][0])}, "
+            f"{ask.title}: replies of {sides[0]} {_words(usual)} and of {sides[1]} {_words(counted[1][0])}, "
             "and no majority says which is right"
         )
     return {
-        site: f"its answer was not usable: {_words(fit)}, where most sites have {_words(most)}"
+        site: f"its answer was not usable: {_words(fit)}, where most sites have {_words(usual)}"
         for site, fit in fits.items()
-        if fit != most
+        if fit != usual
     }
 
 
@@ -293,7 +293,12 @@ def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
         return reply.shapes if verb == "total" else _fit(verb, reply.reply())
     if verb == "total":
         return tuple((name, getattr(reply, name).shape) for name in type(reply).__match_args__)
-    axes = ((name, i) for name, of in fields.items() for i, axis in enumerate(of.axes) if axis == "d")
+    axes = (
+        (name, i)
+        for name, declaration in fields.items()
+        for i, axis in enumerate(declaration.axes)
+        if axis == "d"
+    )
     first = next(axes, None)
     return () if first is None else (("columns", (getattr(reply, first[0]).shape[first[1]],)),)
 
@@ -304,7 +309,7 @@ def _words(fit: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
 
 @dataclass(eq=False)
 class RoundLog:
-    """The record of a round's exchanges: their number, the sites that answered or did not, what left them."""
+    """The record of a round's exchanges: their number, the sites that answered or did not, what they sent."""
 
     exchanges: int = 0  # round trips to the sites: a secure sum takes several
     requests: int = 0  # questions, or sets of them, that were asked
@@ -375,9 +380,9 @@ def _require(ask: Ask[Any], answer: Replies[Any], number: int, quorum: float) ->
 
 
 def format_silent_sites(silent: Mapping[SiteId, str]) -> str:
-    """The sites that did not answer, grouped by reason, as text.
+    """Return the sites that did not answer, grouped by reason, as text.
 
-    >>> whys({"a": "late", "b": "late", "c": "closed"})
+    >>> format_silent_sites({"a": "late", "b": "late", "c": "closed"})
     'a, b (late), c (closed)'
     """
     alike: dict[str, list[SiteId]] = {}

@@ -11,7 +11,7 @@ from typing import Any
 def field_hints(cls: Any) -> dict[str, Any]:
     """The annotations of a dataclass by field, in which names of types stand for the types that they name.
 
-    ``numpy.typing.NDArray`` is such a name since numpy 2.5: of a ``type`` statement, and no array by itself.
+    ``numpy.typing.NDArray`` is such a name since numpy 2.5: it comes from a ``type`` statement.
     """
     hints = typing.get_type_hints(cls)
     return {field.name: spelled_out(hints[field.name]) for field in dataclasses.fields(cls)}

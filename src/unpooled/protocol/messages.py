@@ -41,18 +41,18 @@ class Message:
 class Reply(Message, abstract=True):
     """A message from a site to the coordinator.
 
-    The three methods are for the coordinator, which holds replies to each other (statements.py).
+    The three methods are for the coordinator, which compares replies with each other (consistency.py).
     """
 
     def check(self, question: Any) -> None:
         """Raise ReplyError if the numbers of this reply contradict each other."""
 
     def reported_totals(self, question: Any) -> Any:
-        """The statement of the reply about all rows of a site (a Stated), or None."""
+        """Return the totals over all rows of a site that the reply reports (ReportedTotals), or None."""
         return None
 
     def cell_means(self, question: Any) -> Any:
-        """(means (..., d), numbers of rows (...)) of clusters, under the question's view; or None."""
+        """Return the means (..., d) of clusters of transformed rows, and their sizes (...); or None."""
         return None
 
 
@@ -67,7 +67,7 @@ class Summable(Reply, abstract=True):
     divided: ClassVar[bool] = True
 
     def suppress_below(self, minimum: float) -> Self:
-        """The reply with the counts and sums of cells of fewer than ``minimum`` rows set to zero."""
+        """Return the reply with zeros in cells of fewer than ``minimum`` rows."""
         if not self.cells or minimum <= 1:
             return self
         size = getattr(self, self.cells)
@@ -95,7 +95,7 @@ class Refusal(Reply):
 
 @dataclass(frozen=True, eq=False)
 class MaskedElsewhere(Reply):
-    """The placeholder of a reply that left masked, in another part of the same answer."""
+    """The placeholder of a reply that travels masked, in another part of the same response."""
 
 
 InputKind = Literal["", "rows", "table", "nothing"]  # the input of a question; "": not declared
@@ -106,7 +106,7 @@ class Question(Message, Generic[R], abstract=True):
     """A question of the coordinator; its fields travel down. ``answer_all`` runs at the site.
 
     The answer is a pure function of the batch, except for ``memory``. A list holds one reply per site; a
-    Stacked reply holds the same in one object, which makes thousands of simulated sites cheap.
+    ReplyBatch holds the same in one object, which makes thousands of simulated sites cheap.
 
     Its arrays and numbers, and all fields of its reply, have declarations (declarations.py), and ``reads``
     declares its input; a real site refuses a question without them.
@@ -119,24 +119,25 @@ class Question(Message, Generic[R], abstract=True):
         raise InputError(f"{type(self).__name__} does not say how it is answered")
 
     def answer(self, local: SiteBatch) -> R:
-        """The reply of one site."""
+        """Return the reply of one site."""
         (reply,) = self.answer_all(local)
         return reply
 
     @classmethod
     def reply_type(cls) -> type[Reply]:
-        """The class of the reply to this question: the parameter of ``Question[...]``."""
+        """Return the class of the reply to this question: the parameter of ``Question[...]``."""
         return _reply_type(cls)
 
     @classmethod
     def undeclared(cls) -> str:
-        """The declarations that the question lacks, in words; "" if it is complete."""
+        """Return the declarations that the question lacks, in words; "" if it is complete."""
         return _undeclared(cls)
 
     def lengths(self) -> dict[str, int]:
-        """The lengths of the axes that the question fixes: those of its arrays, and ``k`` by a field k: int.
+        """Return the lengths of the axes that the question fixes.
 
-        InputError if two of its arrays disagree. A subclass that knows further axes adds them.
+        They are those of its arrays, and ``k`` of a field ``k: int``. InputError if two of its arrays
+        disagree. A subclass that knows more axes adds them.
         """
         known: dict[str, int] = {}
         for name, declaration, value in declarations.declared_fields(self, Declaration):
@@ -151,34 +152,33 @@ class Question(Message, Generic[R], abstract=True):
         return known
 
     def max_lengths(self) -> dict[str, int]:
-        """The largest allowed lengths of the axes whose length a site chooses itself."""
+        """Return the largest allowed lengths of the axes whose length a site chooses itself."""
         return {}
 
     def figures(self) -> Mapping[str, Figure]:
-        """The figures of the reply: as its class declares them, unless the question overrides them."""
+        """Return the figures of the reply: as its class declares them, unless the question overrides them."""
         return declarations.figures(self.reply_type())
 
     def check_reply(self, reply: Reply, sites: int = 1) -> dict[str, int]:
         """Raise ReplyError unless this can be an honest answer, or the sum of the answers of ``sites`` sites.
 
-        Checked are its class, and the shape and sign of every field.
-
-        Returns the lengths of all axes, including those that the reply fixed.
+        The check covers its class, and the shape and sign of every field. It returns the lengths of all axes,
+        including those that the reply fixed.
         """
         if type(reply) is not self.reply_type():
             raise ReplyError(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
         lengths = self.lengths()
         for name, declaration in declarations.declared(type(reply)).items():
             declarations.check_field(name, getattr(reply, name), declaration, lengths, sites)
-        for axis, most in self.max_lengths().items():
-            if lengths.get(axis, 0) > most:
-                raise ReplyError(f"{lengths[axis]} {axis}, where {most} are possible at most")
+        for axis, longest in self.max_lengths().items():
+            if lengths.get(axis, 0) > longest:
+                raise ReplyError(f"{lengths[axis]} {axis}, where {longest} are possible at most")
         with np.errstate(over="ignore", invalid="ignore"):  # a forged reply may hold numbers of any size
             reply.check(self)
         return lengths
 
     def comparisons(self) -> float:
-        """How often one row is compared with a centre, or another place that the question sends, at most."""
+        """Return how often at most one row is compared with a centre or another position of the question."""
         places, repeats = 1, 1.0
         for _, declaration, value in declarations.declared_fields(self, Declaration):
             if isinstance(declaration, Repeats):
@@ -191,7 +191,7 @@ class Question(Message, Generic[R], abstract=True):
         return places * repeats
 
     def reply_numbers(self, d: int) -> int:
-        """The most numbers that one site's reply can hold, by the declared shapes, where rows have d columns.
+        """Return the largest number of numbers in one site's reply, by the declared shapes, for d columns.
 
         A simulation and a site bound their memory by it. InputError if an axis of the reply has no bound.
         """
@@ -231,7 +231,7 @@ def _figure_axes(question: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _undeclared(question: Any) -> str:
     reply: Any = question.reply_type()
     if not question.reads:
-        return 'what it sees (sees = "rows", "table" or "nothing")'
+        return 'what it reads (reads = "rows", "table" or "nothing")'
     if reply is Reply:
         return "what its reply is (Question[...])"
     missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]

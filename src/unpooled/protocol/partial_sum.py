@@ -1,8 +1,8 @@
-"""Subtotals: what a federation passes up where a site passes up a reply, the exact sum over its sites.
+"""Partial sums: the exact sum over its sites that a relay sends where a site sends its own reply.
 
-A sum that is rounded on its way would not be the sum that all sites give together. So a subtotal holds the
-limbs of every number (exact_sum.py), and is rounded where the total is read: trees of any shape give the same
-bits as one federation with ``exact_sums``.
+A sum that a relay rounds would not be the sum that all sites give together. So a partial sum holds the limbs
+of every number (exact_sum.py), and the coordinator rounds the total: trees of any shape give the same bits as
+one federation with ``exact_sums``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,19 +25,19 @@ from unpooled.typing import BoolArray
 
 @dataclass(frozen=True, eq=False)
 class PartialSum(Reply):
-    """The exact sum of the replies of so many sites, a set of limbs for every field of the reply."""
+    """The exact sum of the replies of ``sites`` sites, a set of limbs for every field of the reply."""
 
     kind: str  # the name of the reply's class
     sites: int
     low: tuple[int, ...]
     limbs: tuple[npt.NDArray[np.int32], ...]
-    min_contributors: int = 1  # no cell that is shown has fewer sites behind it
+    min_contributors: int = 1  # every disclosed cell has at least so many contributing sites
 
     @classmethod
     def from_sums(
         cls, kind: str, sites: int, sums: Iterable[ExactSum], min_contributors: int = 1
     ) -> "PartialSum":
-        """The message that holds these sums, one for every field of the reply."""
+        """Return the message that holds these sums, one for every field of the reply."""
         sums = tuple(sums)
         return cls(kind, sites, tuple(s.low for s in sums), tuple(s.limbs for s in sums), min_contributors)
 
@@ -53,12 +53,12 @@ class PartialSum(Reply):
         return tuple((name, limbs.shape[1:]) for name, limbs in zip(names, self.limbs, strict=True))
 
     def reply(self, kind: Any = None) -> Any:
-        """The sum as a reply, each number rounded once; ``kind`` is its class, by default the named one."""
+        """Return the sum as a reply of class ``kind`` (default: the named one), each number rounded once."""
         kind = codec.class_named(self.kind) if kind is None else kind
         return kind(*(one.rounded() for one in self.sums))
 
     def suppress_below(self, figures: Mapping[str, Figure], minimum: float) -> "PartialSum":
-        """The sum without counts below ``minimum``, and without the sums and means that belong to them."""
+        """Return the sum without counts below ``minimum`` and the sums and means that belong to them."""
         if minimum <= 1:
             return self
         reply = self.reply()
@@ -76,7 +76,10 @@ class PartialSum(Reply):
         return PartialSum.from_sums(self.kind, self.sites, sums.values(), min_contributors)
 
     def with_contributors(self, sites: ContributorCounts) -> "PartialSum":
-        """The sum without the cells that too few sites have rows of; TooFewAnswersError if so few have any."""
+        """Return the sum without the cells to which too few sites contribute.
+
+        TooFewAnswersError if too few sites have any rows at all.
+        """
         reply, figures = self.reply(), figures_of(codec.class_named(self.kind))
         mass = {name: getattr(reply, name) for name in counts_in(figures)}
         for name, count in mass.items():
@@ -100,14 +103,15 @@ class PartialSum(Reply):
             raise ReplyError(f"a sum of {len(self.limbs)} fields, {name} has others")
         for low, limbs in zip(self.low, self.limbs, strict=True):
             if limbs.ndim < 1 or not (low >= LOW and low + len(limbs) <= HIGH):
-                raise ReplyError(f"a sum of {name} that is no sum of numbers")
+                raise ReplyError(f"a sum of {name} that is not a sum of numbers")
         question.check_reply(self.reply(kind), self.sites)
 
 
 def partial_sum(blocks: Iterable[Any], min_contributors: int = 1) -> PartialSum:
-    """The exact sum over sites of blocks of replies: lists, in which subtotals may be, or Stacked.
+    """Return the exact sum over sites of blocks of replies.
 
-    Cells that fewer than ``min_contributors`` sites have rows of are left out.
+    A block is a ReplyBatch, or a list, which may hold partial sums. Cells to which fewer than
+    ``min_contributors`` sites contribute are left out.
     """
     kind, sites, sums, behind = "", 0, list[ExactSum](), ContributorCounts(min_contributors)
     for block in blocks:
@@ -133,7 +137,7 @@ def _with_axis(reply: Any) -> dict[str, Any]:
 
 
 def _in_blocks(replies: list[Any]) -> list[Any]:
-    """The subtotals among replies, and the other ones in one block."""
+    """The partial sums among replies, and the other ones in one block."""
     plain = [reply for reply in replies if not isinstance(reply, PartialSum)]
     parts: list[Any] = [reply for reply in replies if isinstance(reply, PartialSum)]
     if plain:

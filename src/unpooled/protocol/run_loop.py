@@ -1,4 +1,4 @@
-"""A run: an algorithm over a federation, round by round, with checkpoints on disk if wanted.
+"""A run: an algorithm over a federation, round by round, with checkpoints on disk on request.
 
 >>> from unpooled.federation import Simulation
 >>> from unpooled.algorithms import Lloyd
@@ -33,7 +33,7 @@ class RoundRecord:
     movement: float
     inertia: float
     exchanges: int
-    sent: Mapping[SiteId, tuple[int, int]]  # (numbers, bytes) that left each site that answered
+    sent: Mapping[SiteId, tuple[int, int]]  # (numbers, bytes) that each site sent that answered
     silent: dict[SiteId, str]  # sites that were asked and did not answer, with the reason
 
     @property
@@ -42,12 +42,12 @@ class RoundRecord:
 
     @property
     def numbers(self) -> dict[SiteId, int]:
-        """The count of numbers that left each site."""
+        """How many numbers each site sent."""
         return {site: numbers for site, (numbers, _) in self.sent.items()}
 
     @property
     def bytes(self) -> dict[SiteId, int]:
-        """The bytes that left each site."""
+        """How many bytes each site sent."""
         return {site: size for site, (_, size) in self.sent.items()}
 
 
@@ -68,7 +68,7 @@ class Run(Generic[S]):
 
     @property
     def exchanges(self) -> int:
-        """The number of exchanges of all rounds and of the closing question."""
+        """The number of round trips of all rounds and of the closing question."""
         return sum(record.exchanges for record in self.records)
 
     @property
@@ -77,7 +77,7 @@ class Run(Generic[S]):
         return self.history if self.closing is None else (*self.history, self.closing)
 
     def sent(self) -> dict[SiteId, tuple[int, int]]:
-        """(numbers, bytes) that left each site over the whole run."""
+        """Return (numbers, bytes) that each site sent over the whole run."""
         sums: dict[SiteId, tuple[int, int]] = {}
         for record in self.records:
             for site, (numbers, size) in record.sent.items():
@@ -97,12 +97,34 @@ def run(
     progress: Callable[[RoundRecord], None] | None = None,
     name: str | None = None,
 ) -> Run[S]:
-    """Run an algorithm to its end, or for at most ``max_rounds`` further rounds.
+    """Run an algorithm to its end, or for at most ``max_rounds`` more rounds.
 
-    With ``checkpoint`` the state is written there after every round; if the file exists, the run goes on
-    from it and ends with the same bits as a run that was never interrupted. A checkpoint of another
-    algorithm, seed or federation is refused. ``progress`` is called with every round's Record. ``name``
-    identifies the run at the sites; a run that is started again under the same name repeats its turns.
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The method, e.g. ``Lloyd(k=3)``.
+    federation : Federation
+        The sites, e.g. ``Simulation.from_rows(rows)``.
+    seed : int
+        The seed of the coordinator's draws and of the sites' draws.
+    checkpoint : path or None
+        Write the state there after every round. If the file exists, the run goes on from it and ends with the
+        same bits as a run that was never interrupted. A checkpoint of another algorithm, seed or federation
+        is refused.
+    max_rounds : int or None
+        The largest number of rounds of this call; the run can go on from its checkpoint.
+    quorum : float
+        The share of the asked sites that must answer, from 0 to 1.
+    progress : callable or None
+        Called with every round's RoundRecord.
+    name : str or None
+        The identity of the run at the sites. A run that is started again under the same name repeats its
+        requests, and the sites repeat their answers.
+
+    Returns
+    -------
+    Run
+        The last state and the history of all rounds.
     """
     sites = tuple(sorted(federation.sites))
     if not isinstance(seed, int | np.integer) or seed < 0:
@@ -141,18 +163,18 @@ def run(
 
 
 def _check_full(algorithm: Any, sites: int) -> None:
-    """InputError unless all sites take part in every round: secure sums over other sites show single ones."""
+    """InputError unless all sites take part in every round of a run with secure sums."""
     method = getattr(algorithm, "inner", algorithm)  # of one that scales columns first
     share = getattr(method, "participation", 1.0)
     if not (share == 1.0 if isinstance(share, float) else share >= sites):
         raise InputError(
             f"participation={share:g} and secure sums exclude each other: sums over different sites would "
-            "show single ones by subtraction"
+            "disclose single ones by subtraction"
         )
 
 
 def run_from_checkpoint(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
-    """The run in a checkpoint, without a federation: for inspection, it cannot be continued."""
+    """Return the run in a checkpoint without a federation, for inspection; it cannot be continued."""
     saved = disk.load(Path(path))
     log = _History(saved.run, algorithm, saved.sites, saved.seed)
     state: S = log.restore(Path(path))

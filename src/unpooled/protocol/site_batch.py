@@ -1,6 +1,7 @@
-"""The rows that a question sees, the suppression of small cells, and the replies of many sites in one object.
+"""The rows that a question reads, of one site or of many, and the replies of many sites in one object.
 
-Suppression is part of answering: a cell of too few rows is left out, and so are cells that would reveal it.
+Suppression is part of answering (suppression.py): a cell of too few rows is left out, and so are cells that
+would reveal it.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ _SHORT = 64  # columns of a row over which numpy's own repetition costs more tha
 
 
 def repeated(place: FloatArray, rows: int) -> FloatArray:
-    """(rows, d): a place (d,) once for every row. Short places lie there so often, long ones only once.
+    """Return a position (d,) once for every row: (rows, d). Short ones are repeated, long ones broadcast.
 
     >>> repeated(np.array([1.0, 2.0]), 3).tolist()
     [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
@@ -30,7 +31,7 @@ def repeated(place: FloatArray, rows: int) -> FloatArray:
 
 
 def column_sums(X: Rows) -> FloatArray:
-    """(d,) the sums of columns, row after row; of a single column in pairs, as numpy adds up a list.
+    """Return the sums of columns (d,), row after row; of a single column in pairs, as numpy adds up a list.
 
     >>> column_sums(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [4.0, 6.0]
@@ -45,24 +46,24 @@ A = TypeVar("A")  # a Summable
 
 @dataclass(frozen=True, eq=False)
 class SiteBatch:
-    """The rows of one site or of many, one after the other: all that a question may see.
+    """The rows of one site or of many, one after the other: all that a question may read.
 
-    Site s holds rows ``offsets[s]:offsets[s + 1]``. ``minimum`` is the size below which a cluster is not
-    shown; it is the site's own rule, never part of a question. A site that answers for itself is a batch
-    of one, so there is one way to answer.
+    Site s holds rows ``offsets[s]:offsets[s + 1]``. A cluster of fewer than ``minimum`` rows is suppressed;
+    this is the site's own rule, never part of a question. A site that answers for itself is a batch of one,
+    so there is one way to answer.
     """
 
     X: Rows  # (n, d)
     offsets: npt.NDArray[np.int64]  # (S + 1,)
-    weights: FloatArray | None  # (n,); of groups with holes (n, 1 + d), with the share that has each cell
+    weights: FloatArray | None  # (n,); of groups with missing values (n, 1 + d), with the share that has each
     seeds: Any  # (S,) uint64, for random draws: determined by (seed, site, round, exchange, part)
     minimum: float = 1.0
     threads: int = 1
     memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) a site's memory within a run
-    noise: tuple[Any, ...] = ()  # (S,) the Noise that each site paid for, where the question takes it
-    grouped: bool = False  # rows are groups, and weights the numbers of their persons
+    noise: tuple[Any, ...] = ()  # (S,) the Noise that each site was charged for, where the question takes it
+    grouped: bool = False  # rows are groups, and weights the numbers of their people
     within: FloatArray | None = None  # (S, d) variance within groups, where rows are groups
-    has_missing: bool = False  # rows may have missing cells, which are NaN: the view keeps them
+    has_missing: bool = False  # rows may have missing cells, which are NaN: the transform keeps them
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -88,10 +89,10 @@ class SiteBatch:
         )
 
     def large(self, mass: FloatArray, squares: FloatArray, min_size: float = 1.0) -> BoolArray:
-        """Mask of the cells with at least ``minimum`` rows (or ``min_size``, if larger).
+        """Return the mask of the cells with at least ``minimum`` rows (or ``min_size``, if larger).
 
         Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
-        ones is one row, and a row of weight zero does not count. Groups count by their persons.
+        ones is one row, and a row of weight zero does not count. Groups count by their people.
         """
         min_size = max(self.minimum, min_size) * (1 - 1e-9)
         if min_size <= 1:
@@ -101,11 +102,11 @@ class SiteBatch:
         return effective_size(mass, squares) >= min_size
 
     def disclosed(self, mass: FloatArray, squares: FloatArray, min_size: float = 1.0) -> BoolArray:
-        """Mask of the cells that may be shown; the last axis runs over the cells that divide a site's rows.
+        """Return the mask of the cells that may be disclosed; the cells of the last axis divide the rows.
 
-        A shown cell is large enough, and a hidden cell must not follow by subtraction from the shown cells
-        and the site's total. So the hidden rows of one set of cells are none or at least ``minimum``; if
-        necessary, the smallest cell that could be shown is hidden too.
+        A disclosed cell is large enough, and a suppressed cell must not follow by subtraction from the
+        disclosed cells and the site's total. So the suppressed rows of one set of cells are none or at least
+        ``minimum``; if necessary, the smallest cell that could be disclosed is suppressed too.
         """
         min_size = max(self.minimum, min_size) * (1 - 1e-9)
         return complementary_suppression(self.large(mass, squares, min_size), mass, squares, min_size)
@@ -134,7 +135,7 @@ class ReplyBatch(Generic[R]):
         return tuple(getattr(self.reply, name) for name in kind.__match_args__)
 
     def add_to(self, totals: list[FloatArray]) -> None:
-        """Add the replies to ``totals``, an array for each field, strictly in site order."""
+        """Add the replies to ``totals``, one array per field, strictly in site order."""
         kind: Any = type(self.reply)
         names = kind.__match_args__
         for total, name in zip(totals, names, strict=True):
@@ -142,17 +143,17 @@ class ReplyBatch(Generic[R]):
 
 
 def ordered_sum(blocks: Iterable[list[A] | ReplyBatch[A]]) -> A:
-    """The sum over sites, added strictly in site order, so that every runtime gives the same bits."""
+    """Return the sum over sites, added strictly in site order, so that every runtime gives the same bits."""
     kind: Any = None
     names: tuple[str, ...] = ()
     totals: list[FloatArray] = []
     for replies in blocks:
         if not totals:
-            stacked = isinstance(replies, ReplyBatch)
+            batched = isinstance(replies, ReplyBatch)
             first: Any = replies.reply if isinstance(replies, ReplyBatch) else replies[0]
             kind = type(first)
             names = kind.__match_args__
-            totals = [np.zeros(getattr(first, name).shape[1 if stacked else 0 :]) for name in names]
+            totals = [np.zeros(getattr(first, name).shape[1 if batched else 0 :]) for name in names]
         if isinstance(replies, ReplyBatch):
             replies.add_to(totals)
         else:
@@ -167,13 +168,13 @@ def add_in_order(total: FloatArray, column: FloatArray) -> None:
 
 
 class SiteMemories(Sequence[dict[str, Any]]):
-    """The memories of sites within a run: each a dict that is made when it is first looked at."""
+    """The memories of sites within a run: each a dict that is made when it is first read."""
 
     def __init__(self, known: dict[int, dict[str, Any]], sites: Sequence[int]) -> None:
         self._known, self._sites = known, sites
 
     def for_sites(self, sites: Sequence[int]) -> Any:
-        """Those of some sites, by their numbers."""
+        """Return the memories of some sites, by their numbers."""
         return SiteMemories(self._known, sites)
 
     def __len__(self) -> int:
@@ -186,14 +187,14 @@ class SiteMemories(Sequence[dict[str, Any]]):
 
 
 def join_weights(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
-    """The weights of several sites one after the other, 1 where a site has none; None if no site has any."""
+    """Return the weights of several sites, 1 where a site has none; None if no site has any."""
     if all(weights is None for weights, _ in parts):
         return None
     return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
 
 
 def join_rows(arrays: Sequence[Rows]) -> Rows:
-    """The rows of all sites in one array; not copied if they are already contiguous in memory."""
+    """Return the rows of all sites in one array; they are not copied if they are contiguous in memory."""
     base = arrays[0].base
     if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
         end = arrays[0].__array_interface__["data"][0]

@@ -1,3 +1,3 @@
-"""The name of a site, in a module that imports nothing: the server's supervisor needs it and no arrays."""
+"""The name of a site, in a module without imports: the server's supervisor needs it, and no arrays."""
 
 SiteId = str

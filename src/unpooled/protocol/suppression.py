@@ -2,8 +2,8 @@
 
 Minimum size
     A site leaves out a cell of fewer rows than its minimum. The other cells and the site's total would reveal
-    it by subtraction. So the site leaves out further cells (``complementary_suppression``), or rows of a large
-    cell (``rows_to_suppress``), until the suppressed rows are none or at least the minimum.
+    it by subtraction. So the site leaves out further cells (``complementary_suppression``), or rows of a
+    large cell (``rows_to_suppress``), until the suppressed rows are none or at least the minimum.
 Contributor threshold
     A cell to which one site alone contributes would disclose that site's numbers in the sum of its relay. A
     relay leaves out a cell with fewer than ``min_contributors`` contributing sites, and cells that would
@@ -33,8 +33,20 @@ if TYPE_CHECKING:
 def complementary_suppression(
     disclosed: BoolArray, mass: FloatArray, squares: FloatArray, min_size: float
 ) -> BoolArray:
-    """Hide the smallest shown cell repeatedly until the hidden rows are none or at least ``min_size``.
+    """Suppress the smallest disclosed cell until the suppressed rows are none or at least ``min_size``.
 
+    Parameters
+    ----------
+    disclosed : mask of the cells that are large enough; the cells of the last axis divide the rows
+    mass, squares : sums of the rows' weights, and of their squares, in each cell
+    min_size : smallest effective number of rows that may be suppressed
+
+    Returns
+    -------
+    The mask of the cells that may be disclosed.
+
+    Examples
+    --------
     >>> sizes = np.array([1.0, 7.0, 9.0])
     >>> complementary_suppression(sizes >= 5, sizes, sizes, 5.0)
     array([False, False,  True])
@@ -55,9 +67,11 @@ def complementary_suppression(
 
 
 def zero_suppressed(disclosed: BoolArray, values: FloatArray) -> FloatArray:
-    """The values of shown cells, zeros elsewhere; multiplying by the mask would keep a hidden value's sign.
+    """Return the values of disclosed cells, and zeros elsewhere.
 
-    >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
+    A product with the mask would keep the sign of a suppressed value.
+
+    >>> zero_suppressed(np.array([True, False]), np.array([[-1.0], [-2.0]]))
     array([[-1.],
            [ 0.]])
     """
@@ -65,7 +79,7 @@ def zero_suppressed(disclosed: BoolArray, values: FloatArray) -> FloatArray:
 
 
 def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
-    """Kish's effective number of rows, 0 where there is no weight.
+    """Return Kish's effective number of rows, (sum w)^2 / sum w^2; 0 where there is no weight.
 
     >>> effective_size(np.array([4.0, 1001.0, 0.0]), np.array([4.0, 1000001.0, 0.0])).round(3)
     array([4.   , 1.002, 0.   ])
@@ -74,9 +88,9 @@ def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
 
 
 def disclosed_cells(batch: "SiteBatch", mass: FloatArray, squares: FloatArray | None = None) -> BoolArray:
-    """(m,) mask of the cells that may be shown, of those that divide one site's rows.
+    """Return the mask (m,) of the cells that one site may disclose, of cells that divide its rows.
 
-    ``squares``: of the weights in each cell; None where rows have no weights, and so ``mass`` counts them.
+    ``squares`` are sums of squared weights in each cell; None where rows have no weights.
     """
     if not len(mass):
         return np.zeros(0, dtype=np.bool_)
@@ -87,22 +101,22 @@ def disclosed_cells(batch: "SiteBatch", mass: FloatArray, squares: FloatArray | 
 def too_few_suppressed(
     batch: "SiteBatch", large: BoolArray, mass: FloatArray, squares: FloatArray
 ) -> BoolArray:
-    """Mask of the sets of cells that show some rows and hide fewer than the minimum: (..., k) -> (...).
+    """Return a mask of the sets of cells that suppress fewer rows than the minimum: (..., k) -> (...).
 
-    The site's total is known, so the sum of the hidden cells follows by subtraction. That is harmless where
-    many rows are hidden, or none.
+    The site's total is known, so the sum of the suppressed cells follows by subtraction. That is harmless
+    where at least the minimum number of rows is suppressed, or none.
     """
     small = ~large & (mass > 0)
     suppressed = np.where(small, mass, 0.0).sum(axis=-1)
     suppressed_squares = np.where(small, squares, 0.0).sum(axis=-1)
-    shows = (large & (mass > 0)).any(axis=-1)
-    few: BoolArray = (suppressed > 0) & shows & ~batch.large(suppressed, suppressed_squares)
+    some_disclosed = (large & (mass > 0)).any(axis=-1)
+    few: BoolArray = (suppressed > 0) & some_disclosed & ~batch.large(suppressed, suppressed_squares)
     return few
 
 
 @dataclass(frozen=True, eq=False)
 class SuppressedRows:
-    """Rows that a site leaves out of one of its cells, so that it never hides only a few rows."""
+    """Rows that a site leaves out of one of its cells, so that it never suppresses only a few rows."""
 
     cell: int
     rows: FloatArray  # (m, d)
@@ -111,9 +125,9 @@ class SuppressedRows:
 
 
 def rows_to_suppress(local: "SiteBatch", centers: FloatArray, large: BoolArray) -> SuppressedRows | None:
-    """At least the minimum number of rows of the largest cell: those nearest its centre, which move it least.
+    """Return at least the minimum number of rows of the largest cell, or None if no cell can spare them.
 
-    None if no cell is large enough to spare them.
+    The rows nearest to the cell's centre are taken, because they change its mean least.
     """
     labels, sqdist = kernels.nearest(local.X, centers)
     w = np.ones(len(labels)) if local.weights is None else local.weights
@@ -133,27 +147,28 @@ def rows_to_suppress(local: "SiteBatch", centers: FloatArray, large: BoolArray) 
 
 
 def counts_in(figures: Mapping[str, Figure]) -> tuple[str, ...]:
-    """The names of the figures that count rows."""
+    """Return the names of the figures that count rows."""
     return tuple(name for name, figure in figures.items() if isinstance(figure, Count))
 
 
 def belonging(figures: Mapping[str, Figure], count: str) -> tuple[str, ...]:
-    """The names of the sums and means that belong to a count."""
+    """Return the names of the sums and means that belong to a count."""
     return tuple(name for name, figure in figures.items() if getattr(figure, "rows", "") == count)
 
 
 @dataclass(eq=False)
 class ContributorCounts:
-    """Who has rows of which cell, over the replies to one question. ``min_contributors``: the sites that a cell needs.
+    """The sites that contribute to each cell, over the replies to one question.
 
-    A member that is a federation counts in a cell as the number of sites that its own rule asks for.
+    A cell is disclosed only if at least ``min_contributors`` sites contribute to it. Where cells divide the
+    rows, their total is known from elsewhere and reveals what is suppressed: then further cells are
+    suppressed until the suppressed ones have enough contributors together. A member that is a federation
+    counts in a cell as the number of sites that its own threshold guarantees.
     """
 
     min_contributors: int
     _kind: Any = None
-    _present: dict[str, list[BoolArray]] = field(
-        default_factory=dict
-    )  # by count: (S, *cells), block by block
+    _present: dict[str, list[BoolArray]] = field(default_factory=dict)  # by count: (S, *cells), in blocks
     _weights: list[npt.NDArray[np.int64]] = field(default_factory=list)  # (S,) sites behind each entry
 
     def add(self, kind: Any, arrays: Mapping[str, npt.NDArray[np.float64]], weight: int = 1) -> None:
@@ -161,16 +176,16 @@ class ContributorCounts:
         self._kind, figures = kind, figures_of(kind)
         for name in counts_in(figures):
             there: BoolArray = arrays[name] > 0
-            tied = [t for t in belonging(figures, name) if arrays[t].shape[: there.ndim] == there.shape]
-            if tied:  # a site that counts, and adds nothing, stands behind nothing
-                axes = (tuple(range(there.ndim, arrays[t].ndim)) for t in tied)
-                moved = [(arrays[t] != 0).any(axis=axis) for t, axis in zip(tied, axes, strict=True)]
-                there = there & np.logical_or.reduce(moved)
+            sums = [f for f in belonging(figures, name) if arrays[f].shape[: there.ndim] == there.shape]
+            if sums:  # a site that counts rows and adds nothing to any sum does not contribute
+                axes = (tuple(range(there.ndim, arrays[f].ndim)) for f in sums)
+                adds = [(arrays[f] != 0).any(axis=axis) for f, axis in zip(sums, axes, strict=True)]
+                there = there & np.logical_or.reduce(adds)
             self._present.setdefault(name, []).append(there)
         self._weights.append(np.full(len(next(iter(arrays.values()))), weight))
 
     def disclosed(self, mass: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, BoolArray]:
-        """By count: the mask of its cells that may be shown; ``mass`` are the counts in the sum."""
+        """Return, by count, the mask of its disclosed cells; ``mass`` are the counts in the sum."""
         weights = np.concatenate(self._weights)
         cells, out = self._kind.cells, dict[str, BoolArray]()
         for name, blocks in self._present.items():
@@ -188,7 +203,7 @@ class ContributorCounts:
         return out
 
     def contributors(self, name: str) -> int:
-        """The number of sites with rows of a count that has one cell."""
+        """Return the number of sites that contribute to a count with one cell."""
         return int(np.concatenate(self._weights) @ np.concatenate(self._present[name])[:, 0])
 
 
@@ -199,7 +214,7 @@ def _suppress_for_contributors(
     mass: npt.NDArray[np.float64],
     min_contributors: int,
 ) -> BoolArray:
-    """Hide the smallest shown cell until the hidden ones have ``min_contributors`` sites together, or there are none."""
+    """Suppress the smallest disclosed cell until all suppressed ones have ``min_contributors`` together."""
     disclosed = disclosed.copy()
     for at in np.ndindex(disclosed.shape[:-1]):
         own, size = there[(slice(None), *at)], mass[at]

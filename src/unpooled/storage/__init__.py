@@ -1,1 +1,1 @@
-"""Files on disk: atomic writes, locks between processes, relative paths, the format number, safe CSV."""
+"""Files on disk: atomic writes, locks between processes, portable paths, the format number, safe CSV."""

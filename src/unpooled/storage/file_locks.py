@@ -21,9 +21,9 @@ if sys.platform == "win32":
     _BYTE = 1 << 30  # the byte that is locked, far behind what a file holds, so that others may read it
 
     def lock(file: int, *, shared: bool = False, wait: bool = False) -> None:
-        """Lock an open file until it is closed; BlockingIOError if another process has it and we do not wait.
+        """Lock an open file until it is closed; BlockingIOError if another has it and ``wait`` is False.
 
-        There are no shared locks here: a shared one keeps others out, too.
+        Windows has no shared locks here: a shared lock keeps others out, too.
         """
         before = os.lseek(file, 0, os.SEEK_CUR)
         os.lseek(file, _BYTE, os.SEEK_SET)
@@ -37,7 +37,7 @@ else:
     import fcntl
 
     def lock(file: int, *, shared: bool = False, wait: bool = False) -> None:
-        """Lock an open file until it is closed; BlockingIOError if another has it and we do not wait."""
+        """Lock an open file until it is closed; BlockingIOError if another has it and ``wait`` is False."""
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
 
@@ -89,9 +89,10 @@ def process_start(pid: int) -> str:
 
 @contextlib.contextmanager
 def locked(folder: Path, patience: float = 20.0, what: str = "a run") -> Iterator[None]:
-    """Lock a folder for this process; the operating system releases the lock when the process ends or crashes.
+    """Lock a folder for this process.
 
-    The file of the lock names its owner. ``patience`` is the number of seconds to wait for the lock.
+    The operating system releases the lock when the process ends or crashes. The file of the lock names its
+    owner. ``patience`` is the number of seconds to wait for the lock.
 
     Raises
     ------

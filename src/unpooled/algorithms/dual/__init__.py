@@ -1,27 +1,28 @@
 """Federated k-means with a bound on its distance from the best possible clustering: dual decomposition.
 
-"Federated K-Means Clustering via Dual Decomposition-based Distributed Optimization", submitted to TMLR,
-2023; equation numbers are its. Sites share centroids by constraint (5d). Pricing that constraint by
-multipliers leaves every site a clustering problem of its own (14), whose values add up to a lower bound on
-the inertia of every clustering of all rows. ``update`` moves the multipliers: "sg" (17), "btm" (24), "qnda"
-(32), or "bundle", ours, which starts at the multipliers of a Lloyd fixed point and models sites one by one
-(bundle.py).
+Yfantis, Wagner, Ruskowski: Federated K-Means Clustering via Dual Decomposition-based Distributed
+Optimization. arXiv:2307.13267, 2023; equation numbers are the paper's. Sites share centroids by constraint
+(5d). Pricing that constraint by multipliers leaves every site a clustering problem of its own (14), whose
+values add up to a lower bound on the inertia of every clustering of all rows. ``update`` moves the
+multipliers: "sg" (17), "btm" (24), "qnda" (32), or "bundle", ours, which starts at the multipliers of a Lloyd
+fixed point and models sites one by one (bundle.py).
 
 Differences from the paper:
 
 - Centroids lie in a box that encloses ALL rows, here and in ``as_published``. The paper's big-M uses one
   site's rows alone and can exclude the optimum.
-- ``symmetry="published"`` is constraint (36). It is said to leave the optimum untouched; it does not always,
-  so its bound names that condition. "pair" keeps (r_k - r_l).(m_k - m_l) >= 0, which some numbering of any
-  centroids fulfils: its bound is unconditional, and weaker. "cell" (default) keeps centroid k in the Voronoi
-  cell of r_k: stronger, and valid if the optimum has one centroid per cell. ``certify`` has no condition.
+- ``symmetry="published"`` is constraint (36). According to the paper it does not change the optimum. It
+  sometimes does, so its bound names that condition. "pair" keeps (r_k - r_l).(m_k - m_l) >= 0, which some
+  numbering of any centroids fulfils: its bound is unconditional, and weaker. "cell" (default) keeps centroid
+  k in the Voronoi cell of r_k: stronger, and valid if the optimum has one centroid per cell. ``certify`` has
+  no condition.
 - The lower bound and the centres are the best so far, and sites are solved by our own branch and bound. A
   search that runs out of nodes reports its open bound: the sum stays valid.
 - ``primal="lloyd"`` (default) weights the sites' centroids by their counts and goes on by Lloyd steps;
   "mean" is (33).
 
-Disclosed are every site's centroids and counts at the prices sent, its value, and, unless a public range is
-given as ``box``, the range of its columns.
+A site discloses its centroids and counts at the prices sent, its value, and, unless a public range is given
+as ``box``, the range of its columns.
 """
 
 from dataclasses import dataclass, replace
@@ -63,11 +64,11 @@ CONDITIONS = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dual(Method, method="dual"):
-    """Clustering with a lower bound on what any clustering costs. For sites of some dozen rows."""
+    """Clustering with a lower bound on the inertia of any clustering. For sites of some dozen rows."""
 
     citation = (
-        "Anonymous authors: Federated K-Means Clustering via Dual Decomposition-based Distributed "
-        "Optimization. Submitted to TMLR, 2023."
+        "Yfantis, Wagner, Ruskowski: Federated K-Means Clustering via Dual Decomposition-based Distributed "
+        "Optimization. arXiv:2307.13267, 2023; Franklin Open, 2025."
     )
     advice = "A few dozen rows a site, and you must know how far the clustering is from the best possible"
     visibility = "each site's means"
@@ -85,7 +86,7 @@ class Dual(Method, method="dual"):
     cuts: int = 50  # evaluations kept (tau)
     box: FloatArray | None = None  # (2, d) a public range of the columns; None asks the sites for theirs
     n_starts: int = 10  # Lloyd starts for the references
-    nodes: int = 200_000  # a site's search visits at most so many
+    nodes: int = 200_000  # the largest number that a site's search visits
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,8 +146,8 @@ class Dual(Method, method="dual"):
         first = free[names[0]]
         if references is None and not first.seen.any():
             raise InputError(
-                f'Dual: references="first" are the centroids of {names[0]}, which shows none; '
-                'references="lloyd" needs no site\'s own'
+                f'Dual: references="first" are the centroids of {names[0]}, which discloses none. '
+                'Use references="lloyd", which needs only sums over sites'
             )
         if references is None:
             references = np.where(first.seen[:, None] > 0, first.centroids, box.mean(axis=0))

@@ -1,8 +1,8 @@
 """The "bundle" step: one quadratic cut per site and evaluation.
 
 At fixed partition a site's cost is quadratic in its prices, with curvature -1 / (2 n_k) for a centroid that
-does not touch its region's edge. A model of such pieces is far closer than tangents, so a few evaluations
-suffice.
+does not touch the edge of its box or cell. A model of such pieces is far closer than tangents, so a few
+evaluations suffice.
 """
 
 from dataclasses import replace
@@ -79,8 +79,8 @@ def step(
 def bundled(state: DualState, gap: float) -> DualState:
     """The next prices: the model's maximum within a cap that is halved after a step without a gain.
 
-    The quadratic model is no upper bound where a centroid would leave the box. So the search ends only if the
-    tangents alone, which are an upper bound, also leave nothing to gain.
+    The quadratic model is not an upper bound where a centroid would leave the box. So the search ends only if
+    the tangents alone, which are an upper bound, also leave nothing to gain.
     """
     past = state.past
     best = int(state.lowers[-len(past) :].argmax())

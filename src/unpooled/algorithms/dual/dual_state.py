@@ -29,12 +29,19 @@ class Evaluations(Message):
         return cls(*(np.zeros((0, *shape)) for shape in shapes))
 
     def and_then(
-        self, prices: FloatArray, centroids: FloatArray, values: FloatArray, counts: FloatArray, most: int
+        self,
+        prices: FloatArray,
+        centroids: FloatArray,
+        values: FloatArray,
+        counts: FloatArray,
+        max_length: int,
     ) -> "Evaluations":
-        """These evaluations and one more; only the last ``most`` are kept."""
+        """Return these evaluations and one more; only the last ``max_length`` are kept."""
         kept = (self.prices, self.centroids, self.values, self.counts)
         new = (prices, centroids, values, counts)
-        return Evaluations(*(np.concatenate([a, b[None]])[-most:] for a, b in zip(kept, new, strict=True)))
+        return Evaluations(
+            *(np.concatenate([a, b[None]])[-max_length:] for a, b in zip(kept, new, strict=True))
+        )
 
     def heights(self, at: FloatArray) -> FloatArray:
         """(L,) the value of every tangent at the prices (N, k, d)."""
@@ -53,7 +60,7 @@ class DualState(Message):
     box: FloatArray  # (2, d)
     n: float  # rows in all
     centers: FloatArray  # (k, d) the best so far
-    upper_bound: float  # their inertia; inf where some rows are not shown
+    upper_bound: float  # their inertia; inf where some rows are suppressed
     lower_bound: float  # on the inertia of any k centres, if bound_condition holds
     bound_condition: str
     polished: FloatArray  # (k, d) centres to try next: a Lloyd step from the last ones tried
@@ -82,7 +89,7 @@ class DualState(Message):
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """One round's answers for all sites; a silent site, or one that hides its value, gets a lower bound
+    """One round's answers for all sites; a silent site, or one that suppresses its value, gets a lower bound
     from its prices."""
 
     centroids: FloatArray  # (N, k, d)
@@ -111,7 +118,7 @@ class Evaluated:
                 values[i], centroids[i] = state.past.values[-1][i], state.past.centroids[-1][i]
         mean = _mean(centroids, seen, counts, state.centers)
         suppressed = (seen == 0) & (answered[:, None] > 0)
-        # a hidden centroid counts as the mean, so that it does not change the prices
+        # a suppressed centroid counts as the mean, so that it does not change the prices
         centroids = np.where(suppressed[..., None], mean, centroids)
         return cls(centroids, counts, seen, values, answered)
 

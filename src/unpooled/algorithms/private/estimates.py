@@ -55,7 +55,7 @@ class CellEstimates:
 
 
 def read(question: AskNoisyCells, reply: NoisyCells, min_cells: int) -> CellEstimates:
-    """Means and spreads of the cells whose counts stand out; of the ``min_cells`` largest if hardly any does."""
+    """Return means and spreads of the cells whose counts stand out, at least of the ``min_cells`` largest."""
     sc, ss, sq = question.noise(reply)
     totals = question.in_units(reply)
     significant = reply.count > 2 * sc
@@ -114,7 +114,9 @@ def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArra
 def averaged(
     estimate: FloatArray, estimate_weight: FloatArray, after: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Centres (k, d), a mean of steps of weight ``estimate_weight`` (k,), with one more step; weight 0 starts anew.
+    """Return centres (k, d), a mean of steps of weight ``estimate_weight`` (k,), with one more step.
+
+    Weight 0 starts anew.
 
     >>> ones = np.ones((2, 1))
     >>> averaged(0 * ones, ones[:, 0], 4 * ones, np.array([3.0, 0.0]))
@@ -135,8 +137,8 @@ def scattered(
     their counts would be smaller than the noise.
     """
     size = np.sqrt(reading.count * reading.spread)
-    most = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
-    number = np.clip(np.round(wanted * size / size.sum()), 1, most).astype(int)
+    max_number = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
+    number = np.clip(np.round(wanted * size / size.sum()), 1, max_number).astype(int)
     out = []
     for mean, spread, m in zip(reading.means, reading.spread, number, strict=True):
         if m == 1:
@@ -176,14 +178,14 @@ def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Genera
 
 
 def synthetic_points(
-    reading: CellEstimates, box: FloatArray, rng: np.random.Generator, most: int = 6000
+    reading: CellEstimates, box: FloatArray, rng: np.random.Generator, max_points: int = 6000
 ) -> tuple[FloatArray, FloatArray]:
     """Synthetic points (m, d) and weights (m,) from the released cells: normal draws about every mean.
 
     Where clusters overlap, k-means of the cells' means alone would end too far from that of the rows.
     """
     m, d = reading.means.shape
-    draws = max(1, min(60, most // m))
+    draws = max(1, min(60, max_points // m))
     away = rng.standard_normal((m, draws, d)) * np.sqrt(reading.spread / d)[:, None, None]
     points = np.clip((reading.means[:, None] + away).reshape(-1, d), -box, box)
     return points, np.repeat(reading.count / draws, draws)

@@ -1,21 +1,21 @@
 """Differentially private clustering from noisy totals: over-seeding, and residuals cut to the clusters'
 radius.
 
-No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
-and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
-10. Here about 6 k cells are released three times, each time with more cells where counts and spreads are
-large, and a weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to
-the radius of its cell and not to that of the box (privacy/cells.py), so noise is in proportion to the size of
-clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
+No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005) and
+Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to 10. Here
+about 6 k cells are released three times, each time with more cells where counts and spreads are large, and a
+weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
+its cell and not to that of the box (privacy/dp/noisy_cluster_sums.py), so noise is in proportion to the size
+of clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
 
-Shares of the budget mu^2: 5 % for the number of rows, their mean and their spread, 58 % for the start (three
-releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first: once the
-centres rest, each step is a new measurement of the same centres.
+Shares of the budget mu^2: 5% for the number of rows, their mean and their spread, 58% for the start (three
+releases), 37% for Lloyd steps. The centres are a weighted mean over all steps but the first: once the centres
+rest, each step is a new measurement of the same centres.
 
 Every exchange is one release, and the state keeps all of them: nothing else was learnt from the rows. The
-noise comes from the operating system: an interrupted run continues from its releases and pays nothing twice,
-but no seed repeats the same run. The seed is public; it places cells and restarts the k-means of released
-cells.
+noise comes from the operating system: an interrupted run continues from its releases and spends no budget
+twice, but no seed repeats the same run. The seed is public; it places cells and restarts the k-means of
+released cells.
 """
 
 from collections.abc import Mapping
@@ -93,10 +93,10 @@ class Private(Method):
         if self.m is not None:
             check_m(self.m, "Private")
         if not isinstance(self.init, str) or self.init != "adaptive":
-            raise InputError("init cannot be given under dp: a private run finds its own start")
+            raise InputError("init cannot be used under dp: a private run finds its own start")
         if self.participation != 1.0:
             raise InputError(
-                f"participation must be 1.0 under dp, got {self.participation}: every site takes part in all"
+                f"participation must be 1.0 under dp, got {self.participation}: all sites answer every round"
             )
 
     # ------------------------------------------------------------ forecast and budget
@@ -297,22 +297,25 @@ class Private(Method):
 
 def _check_sites(schemas: Mapping[SiteId, Schema], columns: tuple[str, ...]) -> None:
     """InputError unless every site answers with noise and has the columns: before any budget is spent."""
-    copied = [site for site, schema in schemas.items() if schema.protection[0] == "summary"]
-    if copied:
+    summarized = [site for site, schema in schemas.items() if schema.protection[0] == "summary"]
+    if summarized:
         raise InputError(
-            f"{', '.join(copied)}: answers from a copy and not with noise, and a private run is private for "
-            "all; run without --epsilon, or without such sites"
+            f"{', '.join(summarized)}: answers from a summary table and not with differential privacy, and a "
+            "private run needs it at every site. Run without --epsilon, or without such sites"
         )
     for site, schema in schemas.items():
         lacking = [name for name in columns if name not in schema.names]
         if lacking:
             raise InputError(
-                f"{site} does not have {', '.join(lacking)}; its columns are {', '.join(schema.names)}"
+                f"{site} does not have {', '.join(lacking)}. Its columns are {', '.join(schema.names)}"
             )
 
 
 def prepared(columns: tuple[str, ...], transform: Affine, drop: bool) -> Preparation:
-    """A table's numeric columns by name, scaled by ``transform``; a missing value is the middle of its bounds."""
+    """Return the preparation of a table's numeric columns, scaled by ``transform``.
+
+    A missing value counts as the middle of its bounds.
+    """
     shift, scale = (np.broadcast_to(a, (len(columns),)).tolist() for a in (transform.shift, transform.scale))
     return Preparation(
         tuple(Number(name, a, a, b) for name, a, b in zip(columns, shift, scale, strict=True)), drop

@@ -12,7 +12,7 @@ from unpooled.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Release(Message):
-    """One question that was paid for, and the sum of the sites' noisy replies."""
+    """One question that was charged to the budget, and the sum of the sites' noisy replies."""
 
     question: Any
     reply: Any
@@ -24,18 +24,16 @@ class PrivateState(Message):
 
     releases: tuple[Release, ...]
     asking: Any  # the next question; None at the end
-    transform: Affine  # rows as the questions see them: x - middle, in units that make the box at most 1
+    transform: Affine  # of the rows that questions read: x - middle, in units that make the box at most 1
     box: FloatArray  # (d,) or (1,) half widths of the bounds in these units
-    unit: float  # of the inertia's lengths, in the units of the view
+    unit: float  # of the inertia's lengths, in the units of the transformed rows
     n: float  # rows, with noise
     noises: float  # noise variance of a total, in units of one release's noise
     seeds: int = 0  # releases of cells so far
     steps: int = 0  # steps taken
     planned: int = 0  # steps in all
     estimate: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))  # (k, d) centres in these units
-    estimate_weight: FloatArray = field(
-        default_factory=lambda: np.zeros(0)
-    )  # (k,) weight of the steps in found
+    estimate_weight: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) of the steps in estimate
     sizes: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) with noise
     separation: float = np.nan  # separation of the clusters, as a silhouette; from released numbers
     trial_excess: float = np.nan  # the excess in a trial of the rest on synthetic points (trial.py)
@@ -49,7 +47,7 @@ class PrivateState(Message):
 
     @property
     def inertia_transform(self) -> Affine:
-        """The view from the columns' own units to the units of the inertia."""
+        """The transform from the columns' own units to the units of the inertia."""
         return Affine(self.transform.shift, self.transform.scale / self.unit)
 
     @property

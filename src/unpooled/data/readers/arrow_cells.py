@@ -16,11 +16,13 @@ _CELLS = 1 << 20  # read at a time
 
 
 def pyarrow_for(what: str) -> Any:
-    """The module pyarrow; InputError if it is not installed."""
+    """Return the module pyarrow; InputError if it is not installed."""
     try:
         import pyarrow
     except ModuleNotFoundError as missing:
-        raise InputError(f"{what} needs pyarrow; pip install 'unpooled[parquet]' brings it") from missing
+        raise InputError(
+            f"{what} needs pyarrow. Install it with: pip install 'unpooled[parquet]'"
+        ) from missing
     return pyarrow
 
 
@@ -31,14 +33,14 @@ def rows_at_a_time(columns: int) -> int:
 def batch_source(
     where: Path | str, every: Iterable[str], batches: Any, reading: Reading, usual: str | None = "."
 ) -> Source:
-    """A source of record batches: ``batches(names)`` gives them, with these columns at least."""
+    """Return a source of record batches: ``batches(names)`` yields them, with at least these columns."""
     every = tuple(every)
     names = tuple(name for name in every if reading.wanted(name))
 
     def blocks() -> Iterator[list[Cells]]:
         rows = rows_at_a_time(len(names))
-        with closing(batches(names)) as given:
-            for batch in given:
+        with closing(batches(names)) as record_batches:
+            for batch in record_batches:
                 for a in range(0, batch.num_rows, rows):
                     part = batch.slice(a, rows)
                     yield [cells_of(part.column(name), where, name) for name in names]
@@ -47,7 +49,7 @@ def batch_source(
 
 
 def cells_of(column: Any, where: Path | str, name: str) -> Cells:
-    """Numbers, or texts, of a column of Arrow; InputError names a type that is neither."""
+    """Return the numbers, or texts, of a column of Arrow; InputError names a type that is neither."""
     import pyarrow as arrow
 
     kind = column.type
@@ -55,7 +57,7 @@ def cells_of(column: Any, where: Path | str, name: str) -> Cells:
         column, kind = column.dictionary_decode(), kind.value_type
     if getattr(kind, "type_name", "") == "numeric":  # of PostgreSQL: digits of any length, as text
         column, kind = column.storage, kind.storage_type
-    if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or _is_view(kind):
+    if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or _is_string_view(kind):
         return column.to_pylist()  # type: ignore[no-any-return]
     if arrow.types.is_boolean(kind) or arrow.types.is_time(kind):  # as a CSV file has them
         return [None if v is None else str(v) for v in column.to_pylist()]
@@ -69,9 +71,9 @@ def cells_of(column: Any, where: Path | str, name: str) -> Cells:
     if arrow.types.is_decimal(kind):
         column = column.cast(arrow.float64())
     elif not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind)):
-        said = getattr(kind, "type_name", "") or str(kind)
+        type_name = getattr(kind, "type_name", "") or str(kind)
         raise InputError(
-            f"{where}, column {name}: {said} is neither number nor text; --exclude {name} leaves it out"
+            f"{where}, column {name}: {type_name} is neither number nor text; --exclude {name} leaves it out"
         )
     values = column.to_numpy(zero_copy_only=False)
     if arrow.types.is_float32(kind) or arrow.types.is_float16(kind):
@@ -79,7 +81,7 @@ def cells_of(column: Any, where: Path | str, name: str) -> Cells:
     return np.asarray(values, dtype=np.float64)
 
 
-def _is_view(kind: Any) -> bool:
+def _is_string_view(kind: Any) -> bool:
     import pyarrow as arrow
 
     return hasattr(arrow.types, "is_string_view") and bool(arrow.types.is_string_view(kind))

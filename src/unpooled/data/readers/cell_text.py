@@ -1,4 +1,4 @@
-"""The texts of cells: how numbers are written in a column, and which columns are dates, ids or codes.
+"""The texts of cells: how a column writes numbers, and which columns are dates, ids or codes.
 
 A number may have a decimal point or a decimal comma, groups of three digits, a percent sign or a currency.
 ``1.234`` alone could be either; another number of the file decides it, or nothing does.
@@ -75,8 +75,8 @@ _IDS |= {
     "patientennummer",
     "versichertennummer",
 }
-_NUMBERED = {"nr", "no", "num", "number", "nummer"}  # an id behind a word for whose it is
-_WHOSE = {
+_NUMBERED = {"nr", "no", "num", "number", "nummer"}  # an id behind a word for a person or case
+_PERSON_WORDS = {
     "pat",
     "patient",
     "patienten",
@@ -103,13 +103,13 @@ _PERHAPS_IDS = {
     "record",
     "case",
 }
-_SURE = 100  # numbers whose decimal mark is beyond doubt, from which on no more are looked at
-_LEAST = 10  # rows from which a column can be told to be ids, dates without marks, or codes for missing
+_SURE = 100  # numbers with a certain decimal mark after which no more are read
+_MIN_ROWS = 10  # rows from which a column can be judged to be ids, dates without marks, or codes for missing
 STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
 
 
 def parts(text: str) -> tuple[str, str]:
-    """The digits of a cell, without blanks around them, and its percent sign or currency.
+    """Return the digits of a cell, without blanks around them, and its percent sign or currency.
 
     >>> parts(" 12,5 %"), parts("€ 1.234,56"), parts("-3"), parts("12 kg")
     (('12,5', '%'), ('1.234,56', '€'), ('-3', ''), ('12 kg', ''))
@@ -122,7 +122,7 @@ def parts(text: str) -> tuple[str, str]:
 
 
 def number(core: str, decimal: str) -> float | None:
-    """The number in the digits of a cell; None if they are no finite number.
+    """Return the number in the digits of a cell; None if they are not a finite number.
 
     >>> number("1.234,56", ","), number("1.234,56", "."), number("1 234", "."), number("12.5", ",")
     (1234.56, None, 1234.0, None)
@@ -139,7 +139,7 @@ def number(core: str, decimal: str) -> float | None:
 
 
 def plain_numbers(cells: Any, decimal: str) -> FloatArray | None:
-    """The numbers of cells that have a decimal mark at most, and no other sign; None if a cell has more."""
+    """Return the numbers of cells that have digits and a decimal mark only; None if a cell has others."""
     try:
         if decimal == ",":
             joined = "\n".join(cells)
@@ -153,7 +153,7 @@ def plain_numbers(cells: Any, decimal: str) -> FloatArray | None:
 
 
 def decimal_of(core: str) -> str:
-    """The decimal mark that the digits of a cell show: "." or ","; "?" if it could be either; "" if none.
+    """Return the decimal mark in the digits of a cell: "." or ","; "?" if it could be either; "" if none.
 
     >>> [decimal_of(text) for text in ("12,5", "1.234,56", "1,234", "0.123", "1.234.567", "17")]
     [',', ',', '?', '.', ',', '']
@@ -175,15 +175,15 @@ def decimal_of(core: str) -> str:
 
 @dataclass
 class DecimalMarks:
-    """The decimal mark of every column of a file, learnt from the cells that leave no doubt."""
+    """The decimal mark of every column of a file, learnt from unambiguous cells."""
 
     declared: str | None
     path: Path | str
-    usual: str | None  # where a number leaves it open; None: such a number is an error
+    usual: str | None  # for an ambiguous number; None: such a number is an error
     found: dict[str, str] = field(default_factory=dict)
 
     def learn(self, columns: Iterable[tuple[str, Any]]) -> None:
-        """Look at the next cells of columns of text; InputError if a column's mark cannot be told."""
+        """Read the next cells of columns of text; InputError if a column's mark stays ambiguous."""
         if self.declared is not None:
             return
         doubtful: dict[str, str] = {}
@@ -207,7 +207,7 @@ class DecimalMarks:
                 other = "." if mark == "," else ","
                 raise InputError(
                     f"{self.path}, column {name}: {example} may have a decimal {_called(mark)} or groups of "
-                    f"thousands, and nothing in the file tells; --decimal {mark} or --decimal {other} says it"
+                    f"thousands. Choose --decimal {mark} or --decimal {other}"
                 )
 
     def for_column(self, name: str) -> str:
@@ -215,16 +215,16 @@ class DecimalMarks:
 
 
 def _marks_in(cells: Iterable[Any]) -> tuple[dict[str, int], str]:
-    """How often each answer of ``decimal_of`` is right for the numbers, and one that leaves it open."""
+    """How often each answer of ``decimal_of`` occurs among the numbers, and an ambiguous one."""
     counts: dict[str, int] = {}
     example = ""
     for cell in cells:
         core = parts(cell)[0] if cell and ("." in cell or "," in cell) else ""
         if not core or not any(number(core, mark) is not None for mark in ".,"):
             continue
-        shown = decimal_of(core)
-        counts[shown] = counts.get(shown, 0) + 1
-        example = core if shown == "?" else example
+        mark = decimal_of(core)
+        counts[mark] = counts.get(mark, 0) + 1
+        example = core if mark == "?" else example
         if counts.get(".", 0) + counts.get(",", 0) >= _SURE:
             break
     return counts, example
@@ -235,7 +235,7 @@ def _called(mark: str) -> str:
 
 
 def is_plain_number(text: str) -> bool:
-    """True if a text is a finite number as programs write it."""
+    """Return whether a text is a finite number as programs write it."""
     try:
         return bool(np.isfinite(float(text)))
     except ValueError:
@@ -243,12 +243,12 @@ def is_plain_number(text: str) -> bool:
 
 
 def truth(text: str) -> float | None:
-    """1 for the text true, 0 for false, as programs write a column of these; None for any other."""
+    """Return 1 for the text true, 0 for false, as programs write them; None for any other text."""
     return {"true": 1.0, "false": 0.0}.get(text.strip().lower())
 
 
 def plain_category(text: str) -> str:
-    """The normal form of a level: "6.0" and "6" are the same, and so are two ways to write an umlaut.
+    """Return the normal form of a category: "6.0" is "6", and an umlaut is one character.
 
     >>> plain_category("6.0"), plain_category("06b"), plain_category("1.5")
     ('6', '06b', '1.5')
@@ -260,11 +260,11 @@ def plain_category(text: str) -> str:
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
 
 
-# ---------------------------------------------------------------- columns that are no measurements
+# ---------------------------------------------------------------- columns that are not measurements
 
 
 def kind_of(present: Sequence[str], mark: str) -> tuple[str, str]:
-    """The kind of a column by its first cells, and the unit that is written in every one of them, if any.
+    """Return the kind of a column by its first cells, and the unit that is written in all of them, if any.
 
     NUMBER if at least half of them are numbers: other text is then an error.
     """
@@ -278,12 +278,12 @@ def kind_of(present: Sequence[str], mark: str) -> tuple[str, str]:
 
 
 def are_dates(present: Sequence[str]) -> bool:
-    """True if at least half of the cells are dates or times of day."""
+    """Return whether at least half of the cells are dates or times of day."""
     return 2 * sum(_DATE.fullmatch(cell.strip()) is not None for cell in present) >= len(present) > 0
 
 
 def are_codes(present: Sequence[str]) -> bool:
-    """True for digits of one length of which some begin with 0: post codes and the like.
+    """Return whether cells are digits of one length and some begin with 0, as post codes do.
 
     >>> are_codes(["01234", "99423"]), are_codes(["0", "7"]), are_codes(["0.5", "12.25"])
     (True, False, False)
@@ -298,7 +298,7 @@ def are_codes(present: Sequence[str]) -> bool:
 
 
 def common_sign(present: Sequence[str]) -> str:
-    """The sign that most cells have beside their digits, as in 120/80 or 62*, where there are many; or ""."""
+    """Return the sign that most cells have beside their digits, as in 120/80 or 62*, or ""."""
     cells = {cell.strip() for cell in present}
     if len(cells) <= 5:
         return ""
@@ -309,14 +309,14 @@ def common_sign(present: Sequence[str]) -> str:
 
 
 def common_unit(present: Sequence[str]) -> str:
-    """The unit that is written in every cell behind a number, or ""."""
+    """Return the unit that is written in every cell behind a number, or ""."""
     found = [_UNIT.fullmatch(cell.strip()) for cell in present]
     units = {match[1] if match else "" for match in found}
     return units.pop() if len(units) == 1 and len(set(present)) > 5 else ""
 
 
 def named_as_id(name: str) -> str:
-    """ "id" if the name says so, "perhaps" if it may, else "".
+    """Return "id" if the name means an id, "perhaps" if it may, else "".
 
     >>> [named_as_id(name) for name in ("patient_id", "PatientID", "pat_nr", "Fallnummer", "Nr.", "age")]
     ['id', 'id', 'id', 'id', 'perhaps', '']
@@ -324,33 +324,33 @@ def named_as_id(name: str) -> str:
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
     if words and (words[-1] in _IDS or words[0] in _IDS):
         return "id"
-    if len(words) > 1 and words[-1] in _NUMBERED and words[-2] in _WHOSE:
+    if len(words) > 1 and words[-1] in _NUMBERED and words[-2] in _PERSON_WORDS:
         return "id"
     return "perhaps" if words and words[-1] in _PERHAPS_IDS else ""
 
 
 def named_as_post_code(name: str) -> bool:
-    """True if the name says that a column has post codes: plz, zip_code."""
+    """Return whether the name means post codes: plz, zip_code."""
     words = re.findall(r"[a-z]+", name.lower())
     return bool(words) and bool(_POST & {words[0], words[-1]})
 
 
 def may_be_odd(name: str, low: float, high: float) -> bool:
-    """True if whole numbers from low to high could be ids, post codes or dates."""
+    """Return whether whole numbers from low to high could be ids, post codes or dates."""
     return named_as_post_code(name) or bool(named_as_id(name)) or (low >= 19000101 and high <= 21001231)
 
 
 def odd_numbers(name: str, values: FloatArray, counting: bool) -> str:
-    """The kind of whole numbers that are no measurements: ID, CODE or DATE; "" if nothing speaks for these.
+    """Return the kind of whole numbers that are not measurements: ID, CODE or DATE; "" for measurements.
 
-    ``counting`` says that each is above the one before it, as the numbers of rows and of visits are.
+    ``counting``: each number is above the one before it, as the numbers of rows and of visits are.
     """
     there, named = values[~np.isnan(values)], named_as_id(name)
     if named == "id":
         return ID
     if named_as_post_code(name):
         return CODE
-    if len(there) < _LEAST:
+    if len(there) < _MIN_ROWS:
         return ""
     if there.min() >= 19000101 and there.max() <= 21001231:
         month, day = (there // 100) % 100, there % 100
@@ -360,15 +360,15 @@ def odd_numbers(name: str, values: FloatArray, counting: bool) -> str:
 
 
 def stand_in(values: FloatArray) -> float | None:
-    """A number such as -999 that lies far from all others, at least twice: it may mean a missing value."""
+    """Return a number such as -999 that occurs at least twice, far from all others, and may mean missing."""
     there = values[~np.isnan(values)]
-    if len(there) < _LEAST:
+    if len(there) < _MIN_ROWS:
         return None
     for end in (float(there.min()), float(there.max())):
         if end not in STAND_INS:
             continue
         rest = there[there != end]
-        if len(there) - len(rest) < 2 or len(rest) < _LEAST // 2:
+        if len(there) - len(rest) < 2 or len(rest) < _MIN_ROWS // 2:
             continue
         span = float(rest.max() - rest.min())
         gap = float(rest.min() - end if end < 0 else end - rest.max())

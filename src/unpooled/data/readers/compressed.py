@@ -1,4 +1,4 @@
-"""Bytes of a text file, as often as they are asked for: plain, compressed (.gz, .zst), or from stdin."""
+"""Bytes of a text file, which can be read several times: plain, compressed (.gz, .zst), or from stdin."""
 
 import gzip
 import io
@@ -13,12 +13,12 @@ from typing import IO, Any
 from unpooled.data.readers.source import STDIN
 from unpooled.errors import InputError
 
-_piped: list[tuple[Any, IO[bytes]]] = []  # stdin, and what came by it, in a file without a name
+_piped: list[tuple[Any, IO[bytes]]] = []  # stdin, and its bytes in a file without a name
 _TURN = threading.Lock()  # where a read at a place is two calls
 
 
 class _Again(io.RawIOBase):
-    """A file that others read at the same time, from its start."""
+    """A file that several readers read from its start at the same time."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._number, self._at = file.fileno(), 0
@@ -42,7 +42,7 @@ def _read_at(number: int, size: int, at: int) -> bytes:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked."""
+    """Return the bytes of a file, unpacked."""
     if str(path) == STDIN:
         return io.BufferedReader(_Again(_stdin()))
     if path.suffix.lower() == ".gz":
@@ -59,7 +59,7 @@ def _stdin() -> IO[bytes]:
     """All of stdin; it is read once, and may be looked at again."""
     if not _piped or _piped[0][0] is not sys.stdin:
         if sys.stdin is None or sys.stdin.isatty():
-            raise InputError("-: nothing comes by stdin; a pipe or a redirection gives rows")
+            raise InputError("-: stdin has no rows. Pass them through a pipe or a redirection")
         file = tempfile.TemporaryFile(prefix="unpooled-")  # noqa: SIM115
         while block := sys.stdin.buffer.read(1 << 20):
             file.write(block)

@@ -72,7 +72,7 @@ def _is_packed(path: Path) -> bool:
 
 
 def open_csv(path: Path, reading: Reading) -> Source:
-    """A CSV file with a header: plain, compressed, or from stdin."""
+    """Open a CSV file with a header: plain, compressed, or from stdin."""
     if _is_packed(path):
         compressed.check(path)
     file = _cut(path, reading)
@@ -168,7 +168,7 @@ def _check_alone(file: _File, name: str, reading: Reading) -> None:
 
 
 def _encoding(path: Path) -> str:
-    """UTF-8 or UTF-16 where the bytes show it, cp1252 where nothing speaks against it; else InputError."""
+    """UTF-8 or UTF-16 where the bytes imply it, cp1252 where they allow it; else InputError."""
     with _bytes(path) as file:
         head = file.read(4096)
         for mark, encoding in _BOMS.items():
@@ -199,7 +199,7 @@ def _encoding(path: Path) -> str:
     with _bytes(path) as file:
         line = 1 + file.read(foreign).count(b"\n")
     raise InputError(
-        f"{path}, line {line}: not UTF-8 text; save the file as UTF-8, or say what it is: --encoding "
+        f"{path}, line {line}: not UTF-8 text; save the file as UTF-8, or name its encoding: --encoding "
         "cp1250, mac-roman, ..."
     )
 
@@ -221,7 +221,7 @@ def _rows(text: IO[str], file: _File) -> Iterator[list[str]]:
 
 
 def _below(lines: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The rows below the first; blank lines are skipped, but for those between the cells of one column.
+    """The rows below the first; blank lines are skipped, except between the cells of a single column.
 
     A line of delimiters only is a row whose cells are all missing.
     """
@@ -245,7 +245,7 @@ def _even(block: list[list[str]], width: int) -> list[list[str]]:
 
 
 def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -> Iterator[list[Cells]]:
-    """The wanted columns in blocks of lines: as numbers while all cells are plain numbers, then as text."""
+    """The selected columns in blocks of lines: as numbers while all cells are plain numbers, then as text."""
     seen, lines = 0, lines_at_a_time(width)
     with file.opened() as text:
         fast = _numbers(file, width, lines, sure) if plain else iter(())
@@ -281,7 +281,7 @@ def _start(row: list[str]) -> str:
 def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatArray | None]:
     """Blocks of numbers by fast readers; ends at the first block with any other cell, or with None.
 
-    Codes with leading zeros, and numbers whose decimal mark is not yet ``sure``, are no plain numbers.
+    Codes with leading zeros, and numbers whose decimal mark is not yet ``sure``, are not plain numbers.
     """
     for block, found in _read_ahead(_byte_blocks(file, lines), file.delimiter, width):
         if found is None:
@@ -315,7 +315,7 @@ def _byte_blocks(file: _File, lines: int) -> Iterator[bytes]:
         if begun:
             yield begun
     if not plain:
-        with file.opened() as text, contextlib.suppress(UnicodeError):  # the slow reader tells where
+        with file.opened() as text, contextlib.suppress(UnicodeError):  # the slow reader names the place
             below = islice(text, 1, None)
             while block := "".join(islice(below, lines)).encode():
                 yield block

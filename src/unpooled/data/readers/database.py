@@ -1,7 +1,8 @@
 """Databases: SQLite and DuckDB files, and PostgreSQL servers, each by the site's own query, read-only.
 
-Rows come in batches and are never all held by the driver. A password comes from PGPASSWORD or ~/.pgpass, as
-PostgreSQL's own programs take it; an address that has one is refused, for addresses are written down.
+Rows come in batches, and the driver never holds all of them. A password comes from PGPASSWORD or ~/.pgpass,
+as for PostgreSQL's own programs. An address with a password is refused, because addresses are written to
+files.
 """
 
 import re
@@ -19,7 +20,7 @@ from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import Reading, Source, is_address
 from unpooled.errors import InputError
 
-_SAID = re.compile(
+_DRIVER_MESSAGE = re.compile(
     r"(?:ERROR|FATAL|failed|Error): (?!FATAL|ERROR)(.*?)"
     r"(?:,? LINE \d|Query was:|\. SQLSTATE|This probably means|Is the server running|Candidate bindings|$)"
 )
@@ -32,7 +33,7 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class Database:
-    """A database and the query that gives a site's rows; ``query`` is SQL, or the ``Path`` of a file of it.
+    """A database and the query that selects a site's rows; ``query`` is SQL, or the ``Path`` of an SQL file.
 
     ``Database("postgresql://reader@host/clinic", "select age, bmi from visits order by id")``
     """
@@ -42,17 +43,17 @@ class Database:
 
 
 def open_database(path: Path, reading: Reading) -> Source:
-    """A SQLite or DuckDB file, by the query that ``reading`` names."""
+    """Open a SQLite or DuckDB file with the query that ``reading`` names."""
     return open_query(Database(path, Path(reading.query) if reading.query is not None else None), reading)
 
 
 def open_server(address: str, reading: Reading) -> Source:
-    """A PostgreSQL server, by the query that ``reading`` names."""
+    """Open a PostgreSQL server with the query that ``reading`` names."""
     return open_query(Database(address, Path(reading.query) if reading.query is not None else None), reading)
 
 
 def open_query(database: Database, reading: Reading) -> Source:
-    """The rows that a query gives. The query runs at once, so that a mistake in it is found at once."""
+    """Return the rows that a query selects. The query runs at once, so that its errors appear at once."""
     sql, named = _sql(database.query), f" {database.query}" if isinstance(database.query, Path) else ""
     if is_address(str(database.address)):
         _check_address(str(database.address))
@@ -71,8 +72,8 @@ def _sql(query: str | Path | None) -> str | None:
         try:
             query = query.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
-            said = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise InputError(f"{query}: {said}") from error
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise InputError(f"{query}: {reason}") from error
     sql = None if query is None else query.strip().rstrip(";").rstrip()
     if sql == "":
         raise InputError("the query is empty")
@@ -91,7 +92,7 @@ def _check_address(address: str) -> None:
     if parts.password is not None or "password" in parse_qs(parts.query):
         raise InputError(
             f"{parts.scheme}://{parts.hostname or ''}{parts.path}: a password in the address would be "
-            "written down; PGPASSWORD or ~/.pgpass gives it"
+            "written to files. Use PGPASSWORD or ~/.pgpass"
         )
 
 
@@ -109,8 +110,8 @@ def _kind(path: Path) -> str:
 
 def _only_table(path: Path, names: list[str]) -> str:
     if len(names) != 1:
-        said = f"tables are {', '.join(sorted(names)[:20])}" if names else "it has no table"
-        raise InputError(f"{path}: which rows? {said}; --query cohort.sql names the site's query")
+        tables = f"tables are {', '.join(sorted(names)[:20])}" if names else "it has no table"
+        raise InputError(f"{path}: which rows? {tables}; --query cohort.sql names the site's query")
     quoted = names[0].replace('"', '""')
     return f'select * from "{quoted}"'  # noqa: S608  the name is quoted
 
@@ -118,8 +119,8 @@ def _only_table(path: Path, names: list[str]) -> str:
 def _line(error: BaseException) -> str:
     """The message of a driver on one line, without the driver's own words around it."""
     text = " ".join(str(error).split())
-    said = _SAID.search(text)
-    text = said[1].strip() if said else text
+    match = _DRIVER_MESSAGE.search(text)
+    text = match[1].strip() if match else text
     return text if len(text) <= 300 else text[:297] + "..."
 
 
@@ -133,14 +134,14 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
         from adbc_driver_postgresql import dbapi
     except ModuleNotFoundError as missing:
         raise InputError(
-            f"{address}: PostgreSQL needs its driver; pip install 'unpooled[postgresql]' brings it"
+            f"{address}: PostgreSQL needs its driver. Install it with: pip install 'unpooled[postgresql]'"
         ) from missing
     try:
         connection = dbapi.connect(address, autocommit=True)
     except Error as error:
-        said = _line(error)
-        hint = "; PGPASSWORD or ~/.pgpass gives it" if "no password supplied" in said else ""
-        raise InputError(f"{address}: no connection: {said}{hint}") from error
+        reason = _line(error)
+        hint = ". Use PGPASSWORD or ~/.pgpass" if "no password supplied" in reason else ""
+        raise InputError(f"{address}: no connection: {reason}{hint}") from error
     try:
         cursor = connection.cursor()
         cursor.execute("set default_transaction_read_only = on")
@@ -162,7 +163,7 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
 def _streamed(
     where: Path | str, reader: Any, close: Callable[[], None], failures: tuple[type[BaseException], ...]
 ) -> Callable[[tuple[str, ...]], Iterator[Any]]:
-    """The batches of a reader; InputError says after how many rows a database failed."""
+    """The batches of a reader; InputError names the row after which a database failed."""
 
     def batches(names: tuple[str, ...]) -> Iterator[Any]:
         rows = 0
@@ -188,7 +189,7 @@ def _duckdb(path: Path, sql: str | None, named: str, reading: Reading) -> Source
         import duckdb
     except ModuleNotFoundError as missing:
         raise InputError(
-            f"{path}: DuckDB needs its package; pip install 'unpooled[duckdb]' brings it"
+            f"{path}: DuckDB needs its package. Install it with: pip install 'unpooled[duckdb]'"
         ) from missing
     try:
         connection = duckdb.connect(str(path), read_only=True)

@@ -16,12 +16,14 @@ from unpooled.errors import InputError
 
 
 def open_workbook(path: Path, reading: Reading) -> Source:
-    """A sheet whose first row has the names of the columns; formulas count by their last value."""
+    """Open a sheet whose first row names the columns; formulas count by their last value."""
     try:
         from openpyxl import load_workbook
         from openpyxl.utils.exceptions import InvalidFileException
     except ModuleNotFoundError as missing:
-        raise InputError(f"{path}: .xlsx needs openpyxl; pip install 'unpooled[xlsx]' brings it") from missing
+        raise InputError(
+            f"{path}: .xlsx needs openpyxl. Install it with: pip install 'unpooled[xlsx]'"
+        ) from missing
     try:
         book = load_workbook(path, read_only=True, data_only=True)
     except (zipfile.BadZipFile, InvalidFileException, KeyError, OSError, ValueError) as error:
@@ -66,7 +68,7 @@ def _header(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the columns, and those that were given to unnamed ones, such as pandas' row numbers.
 
-    Empty cells behind the last name are no columns. InputError if the names seem to be in the row ``below``.
+    Empty cells behind the last name are not columns. InputError if the names seem to be in the row ``below``.
     """
     names = ["" if cell is None else " ".join(str(cell).split()) for cell in cells]
     while names and not names[-1]:
@@ -98,10 +100,10 @@ def _cells(column: tuple[Any, ...], path: Path, name: str) -> Cells:
     kinds = {type(cell) for cell in column} - {type(None)}
     if kinds <= {int, float}:
         return np.array([np.nan if cell is None else cell for cell in column], dtype=np.float64)
-    return [None if cell is None else _said(cell, path, name) for cell in column]
+    return [None if cell is None else _as_text(cell, path, name) for cell in column]
 
 
-def _said(cell: Any, path: Path, name: str) -> str:
+def _as_text(cell: Any, path: Path, name: str) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, datetime.date | datetime.time):  # a date with a time is a date, too

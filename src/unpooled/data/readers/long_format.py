@@ -11,13 +11,14 @@ from unpooled.data.readers.cell_text import NA, Cells
 from unpooled.data.readers.source import Reading, Source, open_source
 from unpooled.errors import InputError
 
-_MOST = 10_000  # features; more are hardly columns of a table
+_MAX_FEATURES = 10_000  # more are hardly columns of a table
 
 
 def open_long(given: Any, reading: Reading, name: str) -> Source:
-    """The wide table behind a long one: a column for the person, and one for each feature, in order of sight.
+    """Open a long table as a wide one: a column for the person, and one for each feature.
 
-    A feature that a person lacks is missing; two values of one feature are an error.
+    Features come in the order of their first appearance. A feature that a person lacks is missing; two values
+    of one feature are an error.
     """
     assert reading.long is not None
     if reading.site_column is not None:
@@ -33,7 +34,7 @@ def open_long(given: Any, reading: Reading, name: str) -> Source:
         )
     people, features, cells = _gathered(source, three)
     if three[0] in features:
-        raise InputError(f"{source.path}: {three[0]} is both the column of persons and a feature")
+        raise InputError(f"{source.path}: {three[0]} is both the person column and a feature")
     every = (three[0], *features)
     names = tuple(column for column in every if reading.wanted(column))
 
@@ -55,7 +56,7 @@ def open_long(given: Any, reading: Reading, name: str) -> Source:
 def _gathered(
     source: Source, three: tuple[str, str, str]
 ) -> tuple[dict[str, int], dict[str, int], list[dict[int, Any]]]:
-    """The persons and the features in order of sight, and the values of each feature by person."""
+    """The people and the features in order of appearance, and the values of each feature by person."""
     people: dict[str, int] = {}
     features: dict[str, int] = {}
     cells: list[dict[int, Any]] = []
@@ -71,8 +72,10 @@ def _gathered(
             at = features.setdefault(_text(feature), len(features))
             if at == len(cells):
                 cells.append({})
-                if at == _MOST:
-                    raise InputError(f"{source.path}: more than {_MOST} features in column {three[1]}")
+                if at == _MAX_FEATURES:
+                    raise InputError(
+                        f"{source.path}: more than {_MAX_FEATURES} features in column {three[1]}"
+                    )
             if row in cells[at]:
                 raise InputError(
                     f"{source.path}, {source.locate(seen + i)}: a second value of {_text(feature)} for "

@@ -15,7 +15,7 @@ from unpooled.errors import InputError
 
 
 def open_memory(table: Any, reading: Reading, name: str) -> Source:
-    """A table in memory as a source: anything with Arrow's stream, a 2-D array, or a sparse matrix."""
+    """Open a table in memory: anything with Arrow's stream, a 2-D array, or a sparse matrix."""
     where = f"site {name}" if name else "the table"
     if isinstance(table, Database):
         return open_query(table, reading)
@@ -26,10 +26,10 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
     if _is_pandas(table):
         return _pandas(where, table, reading)
     if type(table).__name__ == "Series":
-        raise InputError(f"{where}: a Series is one column, no table; to_frame() makes a table of it")
+        raise InputError(f"{where}: a Series is one column, not a table. Use its method to_frame()")
     if not hasattr(table, "__arrow_c_stream__"):
         raise InputError(
-            f"{where}: {type(table).__name__} is no table; give a DataFrame, an Arrow table or stream, an "
+            f"{where}: {type(table).__name__} is not a table. Pass a DataFrame, an Arrow table or stream, an "
             "array, a sparse matrix, the name of a file or a Database"
         )
     arrow = pyarrow_for(f"{where}: a table with Arrow's stream")
@@ -42,8 +42,8 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
         try:
             yield from arrow.RecordBatchReader.from_stream(table)
         except Exception as error:  # of the library that the table is from
-            said = " ".join(str(error).split())[:200]
-            raise InputError(f"{where}: its rows cannot be read ({said})") from error
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{where}: its rows cannot be read ({reason})") from error
 
     return batch_source(where, names, batches, reading)
 
@@ -68,7 +68,7 @@ def _is_sparse(table: Any) -> bool:
 
 
 def _pandas(where: str, frame: Any, reading: Reading) -> Source:
-    """A DataFrame of pandas, a block of rows at a time; its index is no column, as in a file without it."""
+    """A DataFrame of pandas, a block of rows at a time; its index is not a column."""
     names = [str(name) for name in frame.columns]
     if len(set(names)) == len(names) and all(kind == np.float64 for kind in frame.dtypes):
         columns = {str(name): column.to_numpy() for name, column in frame.items()}
@@ -80,8 +80,8 @@ def _pandas(where: str, frame: Any, reading: Reading) -> Source:
         rows = rows_at_a_time(len(names))
         for a in range(0, len(wanted), rows):
             block = wanted.iloc[a : a + rows]
-            held = [c for c in block.columns if str(block.dtypes[c]).startswith("Sparse")]
-            block = block.assign(**{str(c): block[c].sparse.to_dense() for c in held}) if held else block
+            sparse = [c for c in block.columns if str(block.dtypes[c]).startswith("Sparse")]
+            block = block.assign(**{str(c): block[c].sparse.to_dense() for c in sparse}) if sparse else block
             try:
                 part = arrow.Table.from_pandas(block, preserve_index=False, nthreads=1)
             except (arrow.ArrowException, TypeError):

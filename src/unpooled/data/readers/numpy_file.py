@@ -16,7 +16,7 @@ _CELLS = 1 << 20  # read at a time
 
 
 def open_array(path: Path, reading: Reading) -> Source:
-    """A .npy or .npz file; columns of a two-dimensional array are named x0, x1, ..."""
+    """Open a .npy or .npz file; columns of a two-dimensional array are named x0, x1, ..."""
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -34,12 +34,12 @@ def open_array(path: Path, reading: Reading) -> Source:
 
 
 def array_source(where: str, array: Any, reading: Reading) -> Source:
-    """An array (n, d) in memory; its columns are named x0, x1, ..."""
+    """Open an array (n, d) in memory; its columns are named x0, x1, ..."""
     return columns_source(where, _columns(array, where), reading)
 
 
 def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
-    """Columns of arrays (n,) by name."""
+    """Open columns of arrays (n,) by name."""
     names = tuple(name for name in columns if reading.wanted(name))
     n = len(next(iter(columns.values()), ()))
 
@@ -52,7 +52,7 @@ def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) 
 
 
 def sparse_source(where: Path | str, matrix: Any, reading: Reading) -> Source:
-    """A sparse matrix (n, d) by rows, a block of them at a time; its columns are x0, x1, ..."""
+    """Open a sparse matrix (n, d) by rows, a block of them at a time; its columns are x0, x1, ..."""
     every = tuple(f"x{j}" for j in range(matrix.shape[1]))
     take = [j for j, name in enumerate(every) if reading.wanted(name)]
 
@@ -67,7 +67,7 @@ def sparse_source(where: Path | str, matrix: Any, reading: Reading) -> Source:
 
 
 def _is_sparse(loaded: Any) -> bool:
-    """True for a file that scipy.sparse.save_npz wrote: one word beside arrays says the format."""
+    """True for a file that scipy.sparse.save_npz wrote: one entry beside the arrays names the format."""
     return {"format", "shape", "data"} <= set(loaded.files) and loaded["format"].ndim == 0
 
 
@@ -78,7 +78,7 @@ def _sparse(path: Path) -> Any:
     if len(matrix.shape) != 2:
         raise InputError(f"{path}: the sparse array has shape {matrix.shape}, rows by columns are needed")
     if matrix.dtype.kind not in "biuf":
-        raise InputError(f"{path}: {matrix.dtype} is no number")
+        raise InputError(f"{path}: {matrix.dtype} is not a type of numbers")
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)  # a damaged file must not be read beyond its end
     return matrix.tocsr()

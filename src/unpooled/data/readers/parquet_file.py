@@ -10,7 +10,7 @@ from unpooled.errors import InputError
 
 
 def open_parquet(path: Path, reading: Reading) -> Source:
-    """A Parquet file."""
+    """Open a Parquet file."""
     arrow = pyarrow_for(f"{path}: Parquet")
     import pyarrow.parquet as parquet
 

@@ -1,4 +1,4 @@
-"""Cells as they are written in a file, to be handed on with a result: ids to join by, columns to keep."""
+"""Cells as they are written in a file, to be written next to a result: ids to join by, columns to keep."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from unpooled.errors import InputError
 
 
 def read_cells(path: Path | str, names: tuple[str, ...], reading: Reading) -> dict[str, list[str]]:
-    """The texts of columns, row by row as ``read_table`` has them; a missing one is empty."""
+    """Return the texts of columns, row by row as ``read_table`` has them; a missing one is empty."""
     if not names:
         return {}
     reading = replace(reading, columns=names, exclude=(), site_column=None, raw=True)

@@ -24,10 +24,11 @@ def tables_of(
     on_blank_rows: Callable[[int], None] | None = None,
     spellings: dict[str, set[str]] | None = None,
 ) -> dict[str, Table]:
-    """The table in a file, under the name ""; or one per value of the site column.
+    """Return the table in a file, under the name ""; or one per value of the site column.
 
-    Rows at its end without any value are left out, as spreadsheets leave some, and ``on_blank_rows`` hears how many;
-    without it they stay. The levels of recoded columns, as they are in the file, are added to ``spellings``.
+    Rows at its end without any value, which some spreadsheets leave, are left out, and ``on_blank_rows`` is
+    called with their number; without it they stay. The categories of recoded columns, as they are in the
+    file, are added to ``spellings``.
     """
     marks = texts.DecimalMarks(reading.decimal, source.path, source.usual)
     columns = [Column(name, source, reading, marks) for name in source.names]
@@ -63,11 +64,11 @@ def tables_of(
     if not arrays and split is None:
         arrays[""] = np.zeros((0, len(keep)))
     kinds = [columns[j].done(arrays, at) for at, j in enumerate(keep)]
-    shown = [at for at, j in enumerate(keep) if _of_use(source, columns[j].name, kinds[at][0])]
-    if len(shown) < len(keep):
-        arrays = {name: np.ascontiguousarray(X[:, shown]) for name, X in arrays.items()}
+    used = [at for at, j in enumerate(keep) if _is_usable(source, columns[j].name, kinds[at][0])]
+    if len(used) < len(keep):
+        arrays = {name: np.ascontiguousarray(X[:, used]) for name, X in arrays.items()}
     return {
-        name: _table(tuple(source.names[keep[at]] for at in shown), [kinds[at] for at in shown], X)
+        name: _table(tuple(source.names[keep[at]] for at in used), [kinds[at] for at in used], X)
         for name, X in arrays.items()
     }
 
@@ -86,23 +87,23 @@ def _side_by_side(columns: Sequence[FloatArray], rows: int) -> FloatArray:
 def _without_blank_end(
     blocks: Iterator[list[Cells]], columns: Sequence[Column], on_blank_rows: Callable[[int], None]
 ) -> Iterator[list[Cells]]:
-    """The blocks without the rows at the end of all that have no value; in between such rows are rows."""
-    held = 0
+    """The blocks without the rows at the very end that have no value; in between such rows count."""
+    blank = 0
     for cells in blocks:
         n = end = len(cells[0])
         while end and all(column.lacks(c[end - 1]) for column, c in zip(columns, cells, strict=True)):
             end -= 1
         if end:
-            if held:
-                yield [np.full(held, np.nan)] * len(cells)
+            if blank:
+                yield [np.full(blank, np.nan)] * len(cells)
             yield [c[:end] for c in cells] if end < n else cells
-        held = n - end + (0 if end else held)
-    if held:
-        on_blank_rows(held)
+        blank = n - end + (0 if end else blank)
+    if blank:
+        on_blank_rows(blank)
 
 
-def _of_use(source: Source, name: str, kind: str) -> bool:
-    """False for a column without a name and values; InputError if it has values that are no row numbers."""
+def _is_usable(source: Source, name: str, kind: str) -> bool:
+    """False for a column without a name and values; InputError if it has values that are not row numbers."""
     if name not in source.unnamed or kind == ID:
         return True
     if kind != EMPTY:
@@ -122,13 +123,13 @@ def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], val
 def read_sites(
     given: Sequence[Path | str] | Mapping[str, Any],
     reading: Reading,
-    on_left_out: Callable[[str, str], None] = lambda site, why: None,
+    on_left_out: Callable[[str, str], None] = lambda site, reason: None,
     on_blank_rows: Callable[[str, int], None] = lambda source, rows: None,
 ) -> dict[str, Table]:
-    """A table per site: named after its file or in a mapping, or after the values of the site column.
+    """Return a table per site: named after its file or in a mapping, or after the values of the site column.
 
-    A site without rows is left out, and ``on_left_out`` hears why; ``on_blank_rows`` hears of which source how many rows at
-    the end were left out, because they have no value.
+    A site without rows is left out, and ``on_left_out`` is called with the reason; ``on_blank_rows`` is
+    called with the source and the number of rows at its end that were left out because they have no value.
     """
     if not isinstance(given, Mapping):
         short = len({site_name(one) for one in given}) == len(given)
@@ -166,9 +167,9 @@ def read_table(
     *,
     whole: bool = False,
 ) -> Table:
-    """All rows of one file, database or table in memory; with ``on_blank_rows``, as ``tables_of`` has them.
+    """Return all rows of one file, database or table in memory; ``on_blank_rows`` as in ``tables_of``.
 
-    A ``whole`` table has all that the reading recodes; new rows need not.
+    A ``whole`` table has every spelling that the reading recodes; new rows need not.
     """
     reading = replace(reading, site_column=None)
     source = open_source(given, reading, name)
@@ -204,7 +205,7 @@ def _check_recode(spellings: Mapping[str, set[str]], reading: Reading) -> None:
         ]
         if lacking:
             pairs = ",".join(f"{old}={new}" for old, new in lacking)
-            there = f"its levels are {some(sorted(categories))}" if categories else "it has no value"
+            there = f"its categories are {some(sorted(categories))}" if categories else "it has no value"
             raise InputError(
                 f"--recode {column}:{pairs}: no row has {' or '.join(old for old, _ in lacking)} in column "
                 f"{column}; {there}"

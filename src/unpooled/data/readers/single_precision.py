@@ -8,7 +8,7 @@ from unpooled.typing import FloatArray
 
 
 def shortest_float32(values: Any) -> FloatArray:
-    """Numbers of single precision as a program writes and reads them: 61.1, not 61.09999847.
+    """Return numbers of single precision as a program writes and reads them: 61.1, not 61.09999847.
 
     >>> shortest_float32(np.array([61.1, -2.5e-7, 3e9, 0, np.nan], dtype=np.float32)).tolist()
     [61.1, -2.5e-07, 3000000000.0, 0.0, nan]

@@ -31,13 +31,11 @@ class Reading:
     exclude: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()  # columns whose numbers are codes
     numbers: tuple[str, ...] = ()  # columns that must be numbers, as for an existing model
-    na: tuple[str, ...] = ()  # further texts that mean a missing value: "-9", or "chol=0" for one column
+    na: tuple[str, ...] = ()  # more texts that mean a missing value: "-9", or "chol=0" for one column
     delimiter: str | None = None  # None: inferred from the first line
     decimal: str | None = None  # None: inferred from the numbers, column by column
-    encoding: str | None = (
-        None  # None: UTF-8, UTF-16 with its mark, or cp1252 where nothing speaks against it
-    )
-    recode: tuple[tuple[str, str, str], ...] = ()  # (column, its spelling, the level that is meant)
+    encoding: str | None = None  # None: UTF-8, UTF-16 with its mark, or cp1252 where the bytes allow it
+    recode: tuple[tuple[str, str, str], ...] = ()  # (column, its spelling, the category that is meant)
     site_column: str | None = None
     query: str | None = None  # of databases: the file of the site's own query
     sheet: str | None = None  # of a workbook; None: its only sheet
@@ -56,7 +54,7 @@ class Reading:
         return min(_BUFFER_BYTES, memory_limit()) if self.buffer_bytes is None else self.buffer_bytes
 
     def missing(self, name: str) -> frozenset[str]:
-        """The texts that mean a missing value in a column."""
+        """Return the texts that mean a missing value in a column."""
         more = {text for text in self.na if "=" not in text}
         more |= {text.partition("=")[2] for text in self.na if text.partition("=")[0] == name and "=" in text}
         return texts.NA | more
@@ -74,12 +72,10 @@ class Source:
 
     path: Path | str  # its name in messages
     every: tuple[str, ...]  # all its columns
-    names: tuple[str, ...]  # those that are wanted
+    names: tuple[str, ...]  # the selected ones
     blocks: Callable[[], Iterator[list[Cells]]]
     locate: Locate
-    usual: str | None = (
-        None  # the decimal mark where a number leaves it open; None: such a number is an error
-    )
+    usual: str | None = None  # the decimal mark of an ambiguous number; None: such a number is an error
     unnamed: tuple[str, ...] = ()  # columns without a name in the file
     header: str = "line 1"  # where the names are
 
@@ -98,7 +94,7 @@ class Column(TextColumn):
         }
         self.kind = CATEGORY if name in reading.categorical or self._recode else EMPTY
         if reading.long is not None and name == reading.long[0] and self.kind == EMPTY:
-            self.kind = ID  # nobody clusters by whose row it is
+            self.kind = ID  # not used for clustering
         self.sure = self.kind == CATEGORY or name in reading.numbers
         self._must = NUMBER if name in reading.numbers else None
         self.categories: dict[str, int] = {}
@@ -110,7 +106,7 @@ class Column(TextColumn):
         self.seen = 0  # rows
 
     def codes(self, cells: Cells) -> FloatArray:
-        """The numbers, or codes of levels, of the next cells (m,)."""
+        """Return the numbers, or codes of categories, of the next cells (m,)."""
         values = self._coded(cells)
         if self.kind == NUMBER:
             self._check_size(values)
@@ -119,13 +115,13 @@ class Column(TextColumn):
         return values
 
     def lacks(self, cell: Any) -> bool:
-        """True if a cell is missing."""
+        """Return whether a cell is missing."""
         if cell is None or isinstance(cell, str):
             return self._lacks(cell)
         return bool(cell != cell or cell in self._na_numbers)
 
     def may_be_text(self, cells: Cells) -> bool:
-        """True if the next cells are texts that may hold numbers."""
+        """Return whether the next cells are texts that may hold numbers."""
         return not (isinstance(cells, np.ndarray) or self.kind in (CATEGORY, CODE, DATE))
 
     def _coded(self, cells: Cells) -> FloatArray:
@@ -144,7 +140,7 @@ class Column(TextColumn):
         if self._na_numbers:
             values = np.where(np.isin(values, self._na_numbers), np.nan, values)
         with np.errstate(over="ignore", invalid="ignore"):
-            whole = np.isfinite(values.sum())  # no hole, and nothing infinite
+            whole = np.isfinite(values.sum())  # nothing missing or infinite
         if whole:
             if self.kind == EMPTY and len(values):
                 self.kind = NUMBER
@@ -152,7 +148,7 @@ class Column(TextColumn):
                 return values
         elif np.isinf(values).any():
             row = self.seen + int(np.isinf(values).argmax())
-            raise InputError(f"{self._where(row)}: infinity (inf) is no value")
+            raise InputError(f"{self._where(row)}: infinity (inf) is not a value")
         if self.kind == CATEGORY:
             distinct, inverse = np.unique(values, return_inverse=True)
             codes = np.array(
@@ -172,17 +168,17 @@ class Column(TextColumn):
         if low >= -LARGEST and high <= LARGEST:
             return
         row = int((np.abs(values) > LARGEST).argmax())
-        said = repr(float(values[row]))
+        text = repr(float(values[row]))
         raise InputError(
-            f"{self._where(self.seen + row)}: {said} is too large a number to be clustered, more than "
-            f"{LARGEST:g}; --na {self.name}={said} takes it as missing, --exclude {self.name} leaves the "
+            f"{self._where(self.seen + row)}: {text} is too large a number to be clustered, more than "
+            f"{LARGEST:g}; --na {self.name}={text} takes it as missing, --exclude {self.name} leaves the "
             "column out"
         )
 
     def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
-        """The column's kind and levels, once all of it is read: column ``at`` of the arrays of all sites."""
+        """Return the column's kind and categories after its last row; ``at`` is its index in the arrays."""
         if self.kind == CATEGORY and len(self.categories) > MAX_CATEGORIES:
-            return TEXT, tuple(self.categories) if self.sure else ()  # ids of persons are compared by text
+            return TEXT, tuple(self.categories) if self.sure else ()  # ids of people are compared as text
         if self.kind == CATEGORY and not self.categories:
             return EMPTY, ()
         if self.kind == NUMBER and not self.sure and self._odd:
@@ -190,7 +186,7 @@ class Column(TextColumn):
         return self.kind, tuple(self.categories)
 
     def _watch(self, values: FloatArray) -> None:
-        """Keep in mind whether the numbers so far could be ids, dates or stand-ins for missing values."""
+        """Remember whether the numbers so far could be ids, dates or codes for missing values."""
         if self.kind != NUMBER or self.sure:
             return
         there = values if np.isfinite(values.sum()) else values[~np.isnan(values)]
@@ -249,17 +245,17 @@ STDIN = "-"
 
 
 def is_address(given: Any) -> bool:
-    """True for the address of a database server, which is no path."""
+    """Return whether this is the address of a database server, and not a path."""
     return isinstance(given, str) and "://" in given
 
 
 def is_file(given: Any) -> bool:
-    """True for the name of a file, which can be looked at again; not for a server, a pipe or a table."""
+    """Return whether this is the name of a file, which can be read again; not a server, a pipe or a table."""
     return isinstance(given, str | Path) and not is_address(given) and str(given) != STDIN
 
 
 def site_name(given: str | Path) -> str:
-    """The name of the site whose rows are there.
+    """Return the name of the site for a file, a server or stdin.
 
     >>> site_name("data/north.csv.gz"), site_name("postgresql://host/clinic?sslmode=require"), site_name("-")
     ('north', 'clinic', 'stdin')
@@ -280,7 +276,7 @@ def open_source(given: Any, reading: Reading, name: str = "") -> Source:
         raise InputError(f"{given}: --query is for databases; a file has none")
     if reading.sheet is not None and module not in ("excel_file", "long_format"):
         where = given if isinstance(given, str | Path) else f"site {name}"
-        raise InputError(f"{where}: --sheet is for workbooks (.xlsx); this is none")
+        raise InputError(f"{where}: --sheet is for workbooks (.xlsx), and this is not a workbook")
     site = (name,) if module in ("memory", "long_format") else ()  # tables in memory have no other name
     opened = getattr(import_module(f"unpooled.data.readers.{module}"), opener)
     if isinstance(given, str) and module != "long_format" and not is_address(given):
@@ -318,7 +314,7 @@ def _reader(given: Any) -> tuple[str, str]:
 
 
 def _checked(source: Source, reading: Reading) -> Source:
-    """The source under plain names, once it is sure to have the columns that are wanted."""
+    """The source under plain names; InputError unless it has the selected columns."""
     every, names = (tuple(map(plain_name, each)) for each in (source.every, source.names))
     source = replace(source, every=every, names=names)
     if "" in every:

@@ -1,4 +1,4 @@
-"""The texts of a column while it is read: numbers written as text, and levels of categories."""
+"""The texts of a column while it is read: numbers written as text, and categories."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ class TextColumn:
     name: str
     kind: str
     categories: dict[str, int]
-    spellings: set[str] | None  # of a recoded column: its levels as the source has them
+    spellings: set[str] | None  # of a recoded column: its categories as the source has them
     seen: int  # rows
     _source: "Source"
     _marks: texts.DecimalMarks
@@ -56,7 +56,7 @@ class TextColumn:
             row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c) and sign in c)
             raise InputError(
                 f"{self._where(row)}: digits with {sign} in most cells: {present[0].strip()!r}; write them "
-                f"as numbers, or --categorical {self.name} takes them as levels, --exclude {self.name} "
+                f"as numbers, or --categorical {self.name} takes them as categories, --exclude {self.name} "
                 "leaves the column out"
             )
         return kind
@@ -78,8 +78,8 @@ class TextColumn:
             if self._lacks(cell) or cell.strip() in texts.NO_NUMBER:
                 values[i] = np.nan
                 continue
-            if self._truths and (said := texts.truth(cell)) is not None:
-                values[i] = said
+            if self._truths and (truth := texts.truth(cell)) is not None:
+                values[i] = truth
                 continue
             core, affix = texts.parts(cell)
             number = texts.number(core, mark)

@@ -1,7 +1,7 @@
-"""The summaries that more than one method asks for: moments, cluster sums, local means, scatter.
+"""The questions that several methods ask: moments, cluster sums, local means, scatter.
 
 Each Reply is defined above its Question. All replies hold sums and counts; a cell below the site's minimum is
-suppressed, count and sum alike, and must not follow from the shown cells by subtraction.
+suppressed, count and sum alike, and must not follow from the disclosed cells by subtraction.
 """
 
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class Moments(Summable):
 
     def reported_totals(self, question: "AskMoments") -> ReportedTotals | None:
         if not self.n:
-            return None  # no rows, or too few to be shown
+            return None  # no rows, or too few to be disclosed
         origin = 0.0 if question.origin is None else question.origin
         return ReportedTotals(self.n, origin + self.mean, self.variance)
 
@@ -63,9 +63,9 @@ class Moments(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskMoments(Question[Moments]):
-    """Mass, sums and squares of the columns about ``origin`` (about zero if None).
+    """Number of rows, sums and sums of squares of the columns about ``origin`` (about zero if None).
 
-    Where rows are groups, the variance within them is in the squares: scales are then those of persons.
+    Where rows are groups, the squares include the variance within them: scales are then those of people.
     """
 
     reads = "rows"
@@ -100,7 +100,7 @@ class AskMoments(Question[Moments]):
 
 
 LOCAL_STEPS = 300  # of Lloyd, for a site that clusters its own rows
-_DRAWS = 16  # draws that a site remembers, for the numbers of clusters that one run compares
+_DRAWS = 16  # samples that a site remembers, for the numbers of clusters that one run compares
 _SMALL = 256  # rows up to which sites are summed together, so that thousands of them are cheap
 
 
@@ -135,7 +135,7 @@ class ClusterSums(Summable):
     inertia: Annotated[FloatArray, Sum("R k", min_value=-1e-6, rows="mass")]
 
     def means(self, centers: FloatArray, min_size: float = 0.0) -> FloatArray:
-        """(R, k, d): the clusters' means; a cluster without rows, or below ``min_size``, keeps its centre."""
+        """Return the clusters' means (R, k, d); a cluster that is empty or too small keeps its centre."""
         full = (self.mass > 0) & (self.mass >= min_size)
         return centers + np.where(full, 1 / np.where(full, self.mass, 1), 0)[..., None] * self.sums
 
@@ -154,7 +154,7 @@ class ClusterSums(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskClusterSums(Question[ClusterSums]):
-    """Assign every row to its nearest centre, for R sets of centres in one pass, and sum up."""
+    """Sums and counts of the rows by nearest centre, for R sets of centres in one pass."""
 
     reads = "rows"
 
@@ -182,7 +182,7 @@ class AskClusterSums(Question[ClusterSums]):
 
 @dataclass(frozen=True, eq=False)
 class AskDrawnSums(Question[ClusterSums]):
-    """Cluster sums of a draw of the rows, the same rows in every question of one ``draw``.
+    """Sums and counts of a sample of the rows by nearest centre, the same sample for the same ``draw``.
 
     A row of weight w at distance r from the origin is drawn with chance p = w (even + far r^2), at most 1,
     and counts w / p: sums over the draw estimate sums over all rows, and rows far away are not missed
@@ -221,14 +221,15 @@ class AskDrawnSums(Question[ClusterSums]):
         )
 
     def _key(self, X: Rows) -> Any:
-        """The draw, and the rows that it is from: one run may look at them through several views."""
+        """The draw, and the rows that it is from: one run may read them after several transforms."""
         return self.draw, self.even, self.far, self.origin.tobytes(), X.shape, X[:1].tobytes()
 
     def _draw(self, batch: SiteBatch) -> tuple[IntArray, FloatArray]:
-        """The places of the drawn rows in the batch, and what each counts."""
+        """The indices of the drawn rows in the batch, and their weights."""
         if not (2.0**-40 <= self.even <= 1 and 0 <= self.far < np.inf):
             raise QueryRefusedError(
-                f"a draw with the chances {self.even:g} and {self.far:g}: of 2^-40 to 1, and 0 or more"
+                f"a sample with the probabilities even={self.even:g} and far={self.far:g}; even must be in "
+                "[2^-40, 1], far at least 0"
             )
         X, origin = batch.X, np.broadcast_to(self.origin, (1, batch.X.shape[1]))
         chance = self.even + self.far * kernels.nearest(X, origin, threads=batch.threads).sqdist
@@ -244,15 +245,13 @@ class AskDrawnSums(Question[ClusterSums]):
 
 @dataclass(frozen=True, eq=False)
 class LocalMeans(Reply):
-    """The means and sizes of a site's own clusters; only those large enough to be shown."""
+    """The means and sizes of a site's own clusters; only those that may be disclosed."""
 
     means: Annotated[FloatArray, Mean("disclosed d", rows="counts")]
     counts: Annotated[FloatArray, Count("disclosed")]
 
     def cell_means(self, question: Question["LocalMeans"]) -> tuple[FloatArray, FloatArray]:
-        return self.means, np.ones_like(
-            self.counts
-        )  # counts may be of other rows than means: of one at least
+        return self.means, np.ones_like(self.counts)  # counts may be of other rows than means
 
 
 def disclosed_means(
@@ -264,9 +263,9 @@ def disclosed_means(
     *,
     allowed_cells: BoolArray | None = None,
 ) -> list[LocalMeans]:
-    """A LocalMeans per site from means (S, k, d), masses and squares (S, k); small or empty ones left out.
+    """Return a LocalMeans per site, of large cells, from means (S, k, d), masses and squares (S, k).
 
-    ``allowed_cells`` (S, k) says which may be shown at all.
+    ``allowed_cells`` (S, k) masks the cells that may be disclosed at all.
     """
     allowed = batch.large(mass, squares, min_size)
     if allowed_cells is not None:
@@ -277,9 +276,9 @@ def disclosed_means(
 
 @dataclass(frozen=True, eq=False)
 class AskLocalMeans(Question[LocalMeans]):
-    """Cluster your own rows into at most k by k-means++ and ``steps`` of Lloyd; send means and counts.
+    """Means and counts of the site's own clusters: at most k, by k-means++ and ``steps`` Lloyd steps.
 
-    ``min_size`` may raise the site's minimum size, never lower it.
+    ``min_size`` can raise the site's minimum size, and cannot lower it.
     """
 
     reads = "rows"
@@ -320,7 +319,7 @@ class Scatter(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskScatter(Question[Scatter]):
-    """How rows lie about the centres they belong to."""
+    """Distances of the rows to their nearest centres, and simplified silhouettes, summed by cluster."""
 
     reads = "rows"
     supports_missing = True

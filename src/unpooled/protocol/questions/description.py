@@ -18,9 +18,9 @@ from unpooled.protocol.site_batch import SiteBatch, column_sums, repeated
 from unpooled.protocol.suppression import disclosed_cells, zero_suppressed
 from unpooled.typing import FloatArray, IntArray, Rows
 
-_ALIKE = 0.1  # of the least distance between centres: centres that moved by half of it are still the same
-STEPS = 7  # positions that borders are told by: up to the border, and a quarter behind the centre
-_FEW = 2  # clusterings that are looked at sooner than margins
+_ALIKE = 0.1  # of the smallest distance between centres: centres that moved by half of it are still the same
+STEPS = 7  # positions on the way to the border: up to the border, and a quarter behind the centre
+_FEW = 2  # up to so many clusterings, labels are compared without margins
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 _CACHED = 1 << 14  # numbers that are worked on together: they stay in the cache, their products in one thread
 
@@ -110,7 +110,7 @@ class Crossing(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskCrossing(Question[Crossing]):
-    """How alike are these clusterings? Enough for the adjusted Rand index of each with the first."""
+    """Counts of rows by cluster in two clusterings each, for the adjusted Rand index."""
 
     reads = "rows"
     supports_missing = True
@@ -161,14 +161,14 @@ class AskCrossing(Question[Crossing]):
             return {}
         gaps = _distances(self.centers, self.centers)
         np.fill_diagonal(gaps, np.inf)
-        least = float(gaps.min())
+        closest = float(gaps.min())
         found = {}
         for r, other in enumerate(self.others):
             moved = _distances(self.centers, other)
             match = moved.argmin(axis=1)
-            most = 2 * float(moved.min(axis=1).max())
-            if len(set(match.tolist())) == len(match) and most < _ALIKE * least:
-                found[r] = (match, most)
+            shift = 2 * float(moved.min(axis=1).max())
+            if len(set(match.tolist())) == len(match) and shift < _ALIKE * closest:
+                found[r] = (match, shift)
         return found if len(found) > _FEW else {}
 
 
@@ -184,7 +184,7 @@ class Borders(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskBorders(Question[Borders]):
-    """Do rows thin out between the clusters? A step is an eighth of the way from centre to centre."""
+    """Counts of rows by their position between their own centre and the next one, in eighths of the way."""
 
     reads = "rows"
     supports_missing = True
@@ -238,7 +238,7 @@ class Profile(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskProfile(Question[Profile]):
-    """What does each cluster look like, column by column?"""
+    """Size of each cluster, and sums and squares of every column about its centre."""
 
     reads = "rows"
 
@@ -284,7 +284,7 @@ class Covariance(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskCovariance(Question[Covariance]):
-    """How do the columns vary together?"""
+    """Number of rows, and sums and products of all pairs of columns."""
 
     reads = "rows"
 
@@ -341,7 +341,7 @@ class Outline(Summable):
     products: Annotated[FloatArray, Sum("k 3", rows="mass")]  # xx, xy, yy
 
     def ellipses(self) -> FloatArray:
-        """(m, 6): rows, mean x and y, variance of x, covariance, variance of y; nan if not shown."""
+        """Return (m, 6): rows, mean x and y, variance of x, covariance, variance of y; nan if suppressed."""
         n = np.where(self.mass > 0, self.mass, np.nan)[:, None]
         mean = self.sums / n
         cross = np.stack([mean[:, 0] ** 2, mean[:, 0] * mean[:, 1], mean[:, 1] ** 2], axis=1)
@@ -350,9 +350,9 @@ class Outline(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskOutline(Question[Outline]):
-    """Where do your rows lie on the map; in each cluster, if centres are given?
+    """Sums and products of the rows' two coordinates on the map, by cluster if centres are given.
 
-    A missing cell lies at the centre of its row's cluster, or at the origin if no centres are given.
+    A missing cell counts as the centre of its row's cluster, or as the origin if no centres are given.
     """
 
     reads = "rows"

@@ -1,7 +1,7 @@
-"""The summaries of fuzzy clusterings: sums weighted by memberships, local centres, indices, borderline rows.
+"""Questions about fuzzy clusterings: sums weighted by memberships, local centres, indices, borderline rows.
 
-A membership u is the degree to which a row belongs to a cluster; a row's memberships sum to 1. Sites hide a
-cell whose effective size (sum w u^m)^2 / sum (w u^m)^2 is below their minimum, and show at most
+A membership u is the degree to which a row belongs to a cluster; a row's memberships sum to 1. Sites suppress
+a cell whose effective size (sum w u^m)^2 / sum (w u^m)^2 is below their minimum, and disclose at most
 rows / minimum cells: every cell is a sum over all rows, so many cells of few rows would reveal the rows.
 """
 
@@ -29,13 +29,13 @@ def check_m(m: Any, where: str) -> None:
     """Raise InputError for a fuzzifier m for which memberships are not defined."""
     if isinstance(m, bool) or not isinstance(m, int | float | np.integer | np.floating) or not 1 < m < np.inf:
         raise InputError(
-            f"{where}: m must be a finite number above 1, got {m!r}: memberships go with the distance to the "
-            "power -2 / (m - 1). Near 1 they become 0 or 1, which is k-means"
+            f"{where}: m must be a finite number above 1, got {m!r}. Memberships go with the distance to the "
+            "power -2 / (m - 1). Near m = 1 they become 0 or 1, which is k-means"
         )
 
 
 def site_sizes(batch: SiteBatch) -> FloatArray:
-    """(S,) effective number of rows of every site."""
+    """Return the effective number of rows of every site (S,)."""
     if batch.weights is None:
         return batch.row_counts.astype(np.float64)
     ends = batch.offsets
@@ -46,13 +46,13 @@ def site_sizes(batch: SiteBatch) -> FloatArray:
 
 
 def disclosed_fuzzy_cells(batch: SiteBatch, mass: FloatArray, squares: FloatArray) -> BoolArray:
-    """Mask of the cells (S, ..., k) that a site shows: large ones, and at most its rows / minimum of them."""
+    """Return the mask of the cells (S, ..., k) that a site discloses: large ones, at most rows / minimum."""
     if batch.minimum <= 1:
         return np.ones(mass.shape, dtype=np.bool_)
     size = effective_size(mass, squares)
-    most = np.floor(site_sizes(batch) / batch.minimum * (1 + 1e-9))
+    max_cells = np.floor(site_sizes(batch) / batch.minimum * (1 + 1e-9))
     rank = np.argsort(np.argsort(-size, axis=-1, kind="stable"), axis=-1, kind="stable")
-    allowed = batch.large(mass, squares) & (rank < most.reshape(-1, *([1] * (mass.ndim - 1))))
+    allowed = batch.large(mass, squares) & (rank < max_cells.reshape(-1, *([1] * (mass.ndim - 1))))
     return complementary_suppression(allowed, mass, squares, batch.minimum * (1 - 1e-9))
 
 
@@ -72,7 +72,7 @@ class FuzzySums(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskFuzzySums(Question[FuzzySums]):
-    """Memberships in R sets of clusters, in one pass over the rows, and the sums that they weigh."""
+    """Sums of the rows weighted by memberships, for R sets of centres in one pass."""
 
     reads = "rows"
 
@@ -103,7 +103,7 @@ class LocalRun:
 
 
 def local_run(local: SiteBatch, centers: FloatArray, m: float, steps: int, rest: float) -> LocalRun:
-    """Up to ``steps`` of fuzzy c-means on one site's rows, until the centres move ``rest`` or less in all."""
+    """Run up to ``steps`` of fuzzy c-means on one site's rows, until the centres move ``rest`` or less."""
     first: kernels.FuzzyTotals | None = None
     for _ in range(steps):
         totals = kernels.fuzzy(local.X, local.offsets, centers[None], m, local.weights, threads=local.threads)
@@ -129,7 +129,7 @@ def _disclosed_after_run(local: SiteBatch, run: LocalRun) -> BoolArray:
 
 @dataclass(frozen=True, eq=False)
 class AskFuzzyMoves(Question[FuzzySums]):
-    """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); say how far they moved."""
+    """Movement of the centres in ``steps`` of fuzzy c-means at the site (0: until they rest)."""
 
     reads = "rows"
 
@@ -167,7 +167,7 @@ class FuzzyMeans(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskFuzzyMeans(Question[FuzzyMeans]):
-    """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); send your own centres."""
+    """The site's own centres after ``steps`` of fuzzy c-means (0: until they rest)."""
 
     reads = "rows"
 
@@ -219,7 +219,7 @@ class FuzzyScatter(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskFuzzyScatter(Question[FuzzyScatter]):
-    """How rows lie about the centres that they belong to more or less."""
+    """Distances of the rows to the centres, weighted by memberships and summed by cluster."""
 
     reads = "rows"
 
@@ -249,7 +249,7 @@ class AskFuzzyScatter(Question[FuzzyScatter]):
 class Borderline(Summable):
     """Per cluster: the numbers of clear and of borderline rows among those that belong to it most.
 
-    The two are separate cells: either may be too small to be shown.
+    The two are separate cells: either may be too small to be disclosed.
     """
 
     clear: Annotated[FloatArray, Count("k")]
@@ -257,7 +257,7 @@ class Borderline(Summable):
 
     @property
     def share(self) -> FloatArray:
-        """(k,) borderline rows among those that are shown; nan where none is."""
+        """Return the share (k,) of borderline rows among the disclosed ones; nan where none is."""
         disclosed = self.clear + self.borderline
         share: FloatArray = np.where(
             disclosed > 0, self.borderline / np.where(disclosed > 0, disclosed, 1.0), np.nan
@@ -267,7 +267,7 @@ class Borderline(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskBorderline(Question[Borderline]):
-    """How many rows of each cluster have no membership of at least ``limit``?"""
+    """Counts of the rows of each cluster with and without a membership of at least ``limit``."""
 
     reads = "rows"
 
@@ -300,7 +300,7 @@ class Directions(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskDirections(Question[Directions]):
-    """The directions of rows about centre ``j``, weighted by u^m and multiplied with q vectors."""
+    """Directions of the rows about centre ``j``, weighted by u^m, multiplied with q vectors and summed."""
 
     reads = "rows"
 

@@ -1,8 +1,9 @@
 """The questions about rows with missing cells: a column counts where a row has it, and nowhere else.
 
 Distances are over the observed columns of a row (``kernels.observed``), so every sum has a count for each
-column beside it. Rows that are groups of a copy have, for every cell, the share of their persons who have a
-value. Replies hold only counts and sums; a trusted site shows a cell of cluster and column if it is large.
+column beside it. Rows that are groups of a summary table have, for every cell, the share of their people who
+have a value. Replies hold only counts and sums; a site in raw mode discloses a cell of cluster and column if
+it is large.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
 from unpooled.typing import BoolArray, FloatArray, IntArray, Rows
 
-MIN_SEPARATION = 0.5  # share of the squared distance of two centres that the columns of a row must show
+MIN_SEPARATION = 0.5  # share of the squared distance of two centres that lies in the columns of a row
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 
 
@@ -30,7 +31,7 @@ class RowsWithMissing(NamedTuple):
     """Some rows of a site: a missing cell is NaN, and ``part`` is 0 there."""
 
     X: Rows  # (n, d)
-    part: FloatArray  # (n, d) the share of persons who have a value: 1 for a row as such
+    part: FloatArray  # (n, d) the share of people who have a value: 1 for a single row
     weights: FloatArray  # (n,)
 
     @property
@@ -40,17 +41,18 @@ class RowsWithMissing(NamedTuple):
         return weight
 
     def about(self, place: FloatArray) -> FloatArray:
-        """(n, d) the rows less a place, (d,) or one for each; 0 where a cell is missing."""
+        """Return the rows minus a position, (d,) or one for each; 0 where a cell is missing: (n, d)."""
         return np.where(self.part > 0, self.X - place, 0.0)
 
     def nearest(self, centers: FloatArray, threads: int) -> IntArray:
-        """(n,) the nearest centre of every row, over its observed columns."""
+        """Return the nearest centre of every row (n,), over its observed columns."""
         return nearest_observed(self.X, centers, self.part, threads=threads).labels.astype(np.int64)
 
     def towards_others(self, centers: FloatArray) -> tuple[IntArray, FloatArray]:
-        """(n,) the nearest centre, and where a row lies on the way from it to the next: 0.5 at the border.
+        """Return the nearest centre (n,), and the position of a row on the way from it to the next (n,).
 
-        All in the columns that the row has; nan if these tell the two centres apart by less than half.
+        The position is 0.5 at the border. Both are in the columns that the row has; nan if less than half of
+        the squared distance of the two centres lies in these.
         """
         at_once = max(1, _CELLS // len(centers))
         blocks = (slice(a, a + at_once) for a in range(0, max(len(self.X), 1), at_once))
@@ -72,7 +74,7 @@ class RowsWithMissing(NamedTuple):
 
 
 def weights_of(batch: SiteBatch) -> tuple[FloatArray | None, FloatArray | None]:
-    """The weights (n,) of rows with holes, and the shares (n, d) of their persons; None where all are 1."""
+    """Return the weights (n,) of rows with missing cells, and the shares of people (n, d); None for 1."""
     if batch.weights is None or batch.weights.ndim == 1:
         return batch.weights, None
     return batch.weights[:, 0], batch.weights[:, 1:]
@@ -91,24 +93,24 @@ def chunks_with_missing(batch: SiteBatch, s: int) -> Iterator[RowsWithMissing]:
 def _disclosed_by_column(
     batch: SiteBatch, clusters: BoolArray, known: FloatArray, squares: FloatArray
 ) -> BoolArray:
-    """(..., k, d) mask of the cells of cluster and column: large ones of clusters that are shown.
+    """(..., k, d) mask of the cells of cluster and column: large ones of clusters that are disclosed.
 
-    The clusters divide the rows that have a column, so of every column none or enough rows are hidden.
+    The clusters divide the rows that have a column, so of every column none or enough rows are suppressed.
     """
     large = np.swapaxes(batch.large(known, squares) & clusters[..., None], -1, -2)
-    least = batch.minimum * (1 - 1e-9)
+    min_size = batch.minimum * (1 - 1e-9)
     disclosed = complementary_suppression(
-        large, np.swapaxes(known, -1, -2), np.swapaxes(squares, -1, -2), least
+        large, np.swapaxes(known, -1, -2), np.swapaxes(squares, -1, -2), min_size
     )
     return np.swapaxes(disclosed, -1, -2)
 
 
 class DisclosedCells(NamedTuple):
-    """The cells of a clustering over holes that may be shown."""
+    """The cells of a clustering of rows with missing values that may be disclosed."""
 
     clusters: BoolArray  # (S, k)
     cells: BoolArray  # (S, k, d)
-    inertia: FloatArray  # (S, k) of shown cells: with a hidden one in it, the hidden one would follow
+    inertia: FloatArray  # (S, k) of disclosed cells alone: a suppressed one would follow by subtraction
 
 
 def disclose_observed(batch: SiteBatch, t: ObservedTotals) -> DisclosedCells:
@@ -154,7 +156,7 @@ class ObservedMoments(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskObservedMoments(Question[ObservedMoments]):
-    """Rows, and the counts, sums and squares of observed cells by column, about ``origin`` (zero if None)."""
+    """Number of rows, and counts, sums and squares of observed cells by column, about ``origin``."""
 
     reads = "rows"
     supports_missing = True
@@ -186,7 +188,7 @@ class AskObservedMoments(Question[ObservedMoments]):
 
 @dataclass(frozen=True, eq=False)
 class ObservedSums(Summable):
-    """Per start and cluster: mass and inertia; by column, who has a value, and sums about the centre sent."""
+    """Per start and cluster: mass and inertia; by column, rows with a value, and sums about the centre."""
 
     cells = "mass"
 
@@ -196,13 +198,13 @@ class ObservedSums(Summable):
     inertia: Annotated[FloatArray, Sum("R k", min_value=-1e-6, rows="mass")]  # over observed cells
 
     def means(self, centers: FloatArray, min_size: float = 0.0) -> FloatArray:
-        """(R, k, d): the means of observed cells; where there are none, or too few, the centre stays."""
+        """Return the means of observed cells (R, k, d); where there are too few, the centre stays."""
         full = (self.known > 0) & (self.known >= min_size) & (self.mass > 0)[..., None]
         return centers + np.where(full, 1 / np.where(full, self.known, 1), 0) * self.sums
 
     def within_and_between(self, centers: FloatArray) -> tuple[float, float]:
-        """Of the first start, with centres (k, d): the inertia of observed cells about the clusters' means,
-        and that of these means about the mean of each column."""
+        """Return the inertia of observed cells about the clusters' means, and that of these means about the
+        mean of each column, of the first start with centres (k, d)."""
         known, means = self.known[0], self.means(centers[None])[0]
         mean = (known * means).sum(axis=0) / np.maximum(known.sum(axis=0), 1e-300)
         within = float(self.inertia[0].sum() - (known * (means - centers) ** 2).sum())
@@ -221,8 +223,8 @@ class ObservedSums(Summable):
         if (self.known > self.mass[..., None] * (1 + 1e-6) + 1e-9).any():
             raise ReplyError("more rows have a value in a cluster than there are rows")
         size = (question.centers**2).sum(axis=-1)
-        least = np.divide(self.sums**2, self.known, out=np.zeros_like(self.sums), where=self.known > 0)
-        check_squares(np.sqrt(least.sum(axis=-1) * self.mass), self.mass, self.inertia, size)
+        implied = np.divide(self.sums**2, self.known, out=np.zeros_like(self.sums), where=self.known > 0)
+        check_squares(np.sqrt(implied.sum(axis=-1) * self.mass), self.mass, self.inertia, size)
 
     def cell_means(self, question: "AskObservedSums") -> tuple[FloatArray, FloatArray]:
         return self.means(question.centers), self.known
@@ -230,7 +232,7 @@ class ObservedSums(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskObservedSums(Question[ObservedSums]):
-    """Assign every row to its nearest centre over observed columns, for R sets of centres, and sum up."""
+    """Sums and counts of the rows by nearest centre over observed columns, for R sets of centres."""
 
     reads = "rows"
     supports_missing = True
@@ -259,7 +261,7 @@ class AskObservedSums(Question[ObservedSums]):
 
 @dataclass(frozen=True, eq=False)
 class ObservedProfile(Summable):
-    """Per cluster: rows; by column, who has a value, and its first two moments about the centre."""
+    """Per cluster: rows; by column, the rows with a value, and the first two moments about the centre."""
 
     cells = "mass"
 
@@ -277,7 +279,7 @@ class ObservedProfile(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskObservedProfile(Question[ObservedProfile]):
-    """What does each cluster look like, column by column, of the rows that have it?"""
+    """Size of each cluster, and counts, sums and squares of every column over the rows that have a value."""
 
     reads = "rows"
     supports_missing = True
@@ -333,10 +335,10 @@ def _few_apart(batch: SiteBatch, known: FloatArray, squares: FloatArray) -> Bool
 
 @dataclass(frozen=True, eq=False)
 class AskObservedCovariance(Question[ObservedCovariance]):
-    """How do the columns vary together, over the rows that have both of a pair?
+    """Counts, sums and products of all pairs of columns, over the rows that have both.
 
-    About the origin or, with ``centers``, about the nearest of them: how rows vary within clusters. Of a
-    group the persons who have both are not known: the smaller of the two numbers counts.
+    They are about the origin or, with ``centers``, about the nearest centre: how rows vary within clusters.
+    It is not known how many people of a group have both values: the smaller of the two numbers counts.
     """
 
     reads = "rows"
