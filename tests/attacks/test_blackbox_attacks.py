@@ -200,7 +200,7 @@ def test_rows_without_a_person_make_no_copy_and_no_folder(tmp_path):
         app, ["site", "summarize", str(tmp_path / "n"), "--data", str(path), "--person", "who"]
     )
     assert (got.exit_code, got.stderr.count("\n")) == (1, 1)
-    assert "names no person" in got.stderr
+    assert "which identifies people" in got.stderr
     assert not (tmp_path / "n").exists()
 
 
@@ -476,7 +476,7 @@ def test_an_odd_table_gives_a_copy_that_keeps_its_promises_or_one_clear_error(se
         settings["sensitive"] = tuple(names[:2])
     few = len(set(columns.get("who", range(n)))) < (settings["g"] or 5)
     if few:
-        with pytest.raises(InputError, match="too few for a copy"):
+        with pytest.raises(InputError, match="too few for a summary table"):
             microaggregate(Table.from_columns(columns), SummarySettings(**settings))
         return
     copy = microaggregate(Table.from_columns(columns), SummarySettings(**settings))

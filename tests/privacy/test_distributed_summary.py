@@ -260,7 +260,7 @@ def test_somebody_in_two_parts_is_found():
     one, two = (
         Table.from_columns({"who": ids[a:b], "x": np.arange(b - a) * 1.0}) for a, b in ((0, 11), (10, 20))
     )
-    with pytest.raises(InputError, match=r"1 of its persons have rows in several partitions: .* column who"):
+    with pytest.raises(InputError, match=r"1 of its people have rows in several partitions.* column who"):
         planned([one, two], SummarySettings(person="who"))
 
 

@@ -19,8 +19,8 @@ ROWS = Table.from_columns({"age": 20.0 + np.arange(N) % 50, "sex": ["f", "m"] * 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"log": ("sex",)}, "column sex has no numbers of which to take the logarithm"),
-        ({"consumption": ("sex",)}, "column sex is named as consumption, and has no numbers"),
+        ({"log": ("sex",)}, "column sex has no numbers, so it has no logarithm"),
+        ({"consumption": ("sex",)}, "column sex has no numbers, so it cannot be consumption"),
     ],
 )
 def test_a_column_of_texts_has_no_logarithm_and_no_share(settings, says):
@@ -29,7 +29,7 @@ def test_a_column_of_texts_has_no_logarithm_and_no_share(settings, says):
 
 
 def test_a_share_of_a_logarithm_is_none():
-    with pytest.raises(InputError, match="column age is named both as consumption and for its logarithm"):
+    with pytest.raises(InputError, match="column age is both in consumption and in log"):
         SummarySettings(consumption=("age",), log=("age",))
 
 
@@ -81,7 +81,7 @@ def test_an_array_in_parts_with_a_column_of_too_few_values_has_no_rows_to_answer
     assert np.isfinite(plan.matrix(copy)).all()
     X[3:, 1] = np.nan
     plan, (copy, _) = planned([X[:45], X[45:]], SummarySettings())
-    with pytest.raises(InputError, match="column 1 has too few values for a copy"):
+    with pytest.raises(InputError, match="column 1 has too few values for a summary table"):
         plan.matrix(copy)
 
 
@@ -97,6 +97,6 @@ def test_persons_in_two_parts_are_found_whatever_number_of_them_is_looked_at_at_
     by_id = SummarySettings(person="id")
     apart, both = (table(range(a, a + 40)) for a in (0, 30))
     monkeypatch.setattr(whole_site, "_IDS_AT_ONCE", 7)
-    with pytest.raises(InputError, match="of its persons have rows in several partitions"):
+    with pytest.raises(InputError, match="of its people have rows in several partitions"):
         planned([apart, both], by_id)
     assert len(planned([apart, table(range(40, 80))], by_id)[1]) == 2

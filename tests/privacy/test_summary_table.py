@@ -370,7 +370,7 @@ def test_settings_that_make_no_sense(settings, said):
 def test_columns_and_persons_that_are_not_there_are_named():
     with pytest.raises(InputError, match="no column 'nobody'"):
         microaggregate(table(0), SummarySettings(person="nobody"))
-    with pytest.raises(InputError, match="row 2 names no person"):
+    with pytest.raises(InputError, match="row 2 has no value in column"):
         microaggregate(
             Table.from_columns({"id": ["a", None, "b"], "x": [1.0, 2.0, 3.0]}), SummarySettings(person="id")
         )

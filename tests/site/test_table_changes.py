@@ -119,7 +119,7 @@ def test_what_cannot_be_a_renewal_is_refused(place, patients, tmp_path):
     table = patients.table()
     others = {**table.categories, "id": tuple(f"X{i}" for i in range(60))}
     other = Table(table.names, table.kinds, others, table.values)
-    with pytest.raises(InputError, match="of 60 persons who are shown, 0 are in this table"):
+    with pytest.raises(InputError, match="0 of 60 disclosed people are in this table"):
         renew(place, other)
     columns = {name: table.values[:, table.index(name)] for name in ("age", "lab")}
     with pytest.raises(InputError, match="no column 'sex', which the copy has"):

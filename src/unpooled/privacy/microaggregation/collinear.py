@@ -1,4 +1,4 @@
-"""Columns that tell the same: twins, whose holes must be alike."""
+"""Collinear columns: their missing values must be in the same rows."""
 
 import numpy as np
 
@@ -6,37 +6,37 @@ from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.typing import FloatArray, IntArray
 
 _ALIKE = 0.98  # share of the variance of one column that the other explains
-SAMPLE = 20_000  # rows that are looked at
-_FEWEST = 20  # rows that have both, below which nothing is said
+SAMPLE = 20_000  # rows that are compared
+_FEWEST = 20  # rows with both values, below which columns do not count as collinear
 _TINY = 1e-200  # variances below are rounding
 
 
 def collinear(table: Table, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Sets of columns that nearly determine each other and have holes in different rows.
+    """Return sets of columns that nearly determine each other and have missing values in different rows.
 
     >>> x = np.arange(30.0)
     >>> y = np.where(x == 3, np.nan, 2 * x + 1)
-    >>> twins(Table.from_columns({"x": x, "y": y, "z": x % 7}), ("x", "y", "z"))
+    >>> collinear(Table.from_columns({"x": x, "y": y, "z": x % 7}), ("x", "y", "z"))
     (('x', 'y'),)
     """
     step = -(-len(table) // SAMPLE)
     values = {name: np.array(table.values[::step, table.index(name)]) for name in columns}
-    holes = {name: np.isnan(x) for name, x in values.items()}
-    open_columns = [name for name in columns if holes[name].any()]
+    missing = {name: np.isnan(x) for name, x in values.items()}
+    open_columns = [name for name in columns if missing[name].any()]
     same = {name: {name} for name in columns}
     for a in open_columns:
         for b in columns:
-            if b in same[a] or np.array_equal(holes[a], holes[b]):
+            if b in same[a] or np.array_equal(missing[a], missing[b]):
                 continue
-            both = ~holes[a] & ~holes[b]
+            both = ~missing[a] & ~missing[b]
             if both.sum() >= _FEWEST and _alike(
                 _kind(table, a), values[a][both], _kind(table, b), values[b][both]
             ):
                 joined = same[a] | same[b]
                 for name in joined:
                     same[name] = joined
-    found = {tuple(name for name in columns if name in joined) for joined in same.values() if len(joined) > 1}
-    return tuple(sorted(found))
+    sets = {tuple(name for name in columns if name in joined) for joined in same.values() if len(joined) > 1}
+    return tuple(sorted(sets))
 
 
 def _kind(table: Table, name: str) -> str:
@@ -59,7 +59,7 @@ def _alike(kind: str, x: FloatArray, other: str, y: FloatArray) -> bool:
 
 
 def _explained(category: IntArray, y: FloatArray) -> float:
-    """The share of the variance of y that lies between levels."""
+    """The share of the variance of y between categories."""
     total = float(np.var(y))
     n = np.bincount(category)
     mean = np.bincount(category, y) / np.maximum(n, 1)
@@ -67,7 +67,7 @@ def _explained(category: IntArray, y: FloatArray) -> float:
 
 
 def _agreement(x: FloatArray, y: FloatArray) -> float:
-    """The share of rows whose level of y is the commonest one of their level of x; 0 if y is constant."""
+    """The share of rows whose y is the most frequent one for their x; 0 if y is constant."""
     if len(np.unique(y)) < 2:
         return 0.0
     pairs, counts = np.unique(np.stack([x, y]), axis=1, return_counts=True)

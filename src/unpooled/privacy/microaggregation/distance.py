@@ -1,4 +1,4 @@
-"""The distance by which persons are grouped: robust, so that a few extreme persons do not spoil it."""
+"""The distance by which people are grouped: robust, so that a few extreme people do not distort it."""
 
 from collections.abc import Callable
 
@@ -14,16 +14,16 @@ from unpooled.typing import FloatArray, IntArray
 
 Column = npt.NDArray[np.float32]
 _FARTHEST = 8.0  # deviations, to which a value is clipped
-_STUDIED = 3.0  # weight of the columns that studies are about, and of consumption: alike ones dominate less
+_STUDIED = 3.0  # weight of the columns that studies are about, and of consumption
 _MISSING = 0.5  # distance of a missing value from a present one
-_LEVELS = 32  # most levels of a category that count; the rest are alike
+_MAX_CATEGORIES = 32  # of a column; the others count as one
 
 
 class PointMatrix:
-    """The persons as points: numbers in deviations, levels as 0 or 1 / sqrt 2, a hole as a mark."""
+    """People as points: numbers in deviations, categories as 0 or 1 / sqrt 2, missing values as a mark."""
 
     def __init__(self, people: int, min_group_size: int, settings: SummarySettings) -> None:
-        self._persons, self._g, self._settings = people, min_group_size, settings
+        self._people, self._g, self._settings = people, min_group_size, settings
         self._columns: list[Column] = []
 
     def add_number(self, name: str, x: FloatArray, spread: ColumnSpread | None) -> None:
@@ -44,23 +44,23 @@ class PointMatrix:
         place: IntArray,
         holders: IntArray | None = None,
     ) -> None:
-        """``holders`` has the rows of every level, by which levels count; by default those of ``has``."""
+        """Add a categorical column; ``holders`` has the rows by category, by default those of ``has``."""
         weight = self._weight(name)
         if not categories or not weight:
             return
         at = place[has.category]
         holders = np.bincount(at, minlength=len(categories)) if holders is None else holders
-        for category in sorted(np.argsort(-holders, kind="stable")[:_LEVELS]):
+        for category in sorted(np.argsort(-holders, kind="stable")[:_MAX_CATEGORIES]):
             mine = at == category
-            share = np.bincount(has.who[mine], has.share[mine], self._persons)
+            share = np.bincount(has.who[mine], has.share[mine], self._people)
             self._columns.append((weight / np.sqrt(2.0) * share).astype(np.float32))
-        missing = np.ones(self._persons, dtype=np.bool_)
+        missing = np.ones(self._people, dtype=np.bool_)
         missing[has.who] = False
         self._mark(missing, weight)
 
     def matrix(self) -> npt.NDArray[np.float32]:
-        """(persons, width); gives the columns away, to keep memory low."""
-        Z = np.zeros((self._persons, max(1, len(self._columns))), dtype=np.float32)
+        """Return the points (people, width), and release the columns, to keep memory low."""
+        Z = np.zeros((self._people, max(1, len(self._columns))), dtype=np.float32)
         for j in range(len(self._columns)):
             Z[:, j] = self._columns[j]
             self._columns[j] = np.zeros(0, dtype=np.float32)
@@ -83,9 +83,9 @@ def points(
     settings: SummarySettings,
     holders: Callable[[str], IntArray | None] = lambda name: None,
 ) -> npt.NDArray[np.float32]:
-    """(persons, width) the persons as points, by the scales of the site.
+    """Return the people as points (people, width), by the scales of the site.
 
-    ``holders`` gives the rows of every level of a category; None: those of the table.
+    ``holders`` gives the rows of every category of a column; None: those of the table.
     """
     distance = PointMatrix(people.count, scales.min_group_size, settings)
     for name, _, kind in scales.columns:

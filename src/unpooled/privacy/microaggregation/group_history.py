@@ -1,14 +1,15 @@
-"""The history of all groups that a site ever showed, and the four rules by which further ones may be shown.
+"""The history of all groups that a site ever disclosed, and the four rules for new groups.
 
-R1. A group has at least g persons with a value in every column that it shows.
-R2. No two persons are ever together in two groups.
-R3. A group from which somebody returns into another one has, for every column that it shows, a keeper: a
-    person with a value in it who is in no other group, and never will be.
-R4. A group is never changed: whoever changes or leaves takes the whole group out, and the others return by
-    R2 and R3.
+R1. A group has at least g people with a value in every column that it discloses.
+R2. No two people are ever together in two groups.
+R3. A group from which somebody returns into another one has, for every column that it discloses, a withheld
+    person: a person with a value in it who is not in another group, and never will be.
+R4. A group is never changed: if a person of it changes or leaves, the whole group is withdrawn, and the
+    others return by R2 and R3.
 
-Then every combination of sums ever shown is about at least g persons; ``docs/summary-table.md`` has the proof. Persons
-are keyed digests, columns are bits of a whole number; bit 0 is the number of persons, which everybody has.
+Then every combination of disclosed sums is about at least g people; see ``docs/summary-table.md`` for the
+proof. People are keyed digests, columns are bits of a whole number; bit 0 is the number of people, which
+everybody has.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,13 +17,14 @@ from dataclasses import dataclass, field
 
 from unpooled.errors import InputError
 
-PEOPLE = ""  # stands for the number of persons among the columns of a group
-Cells = dict[str, list[float]]  # by column that is shown: persons with a value, then the mean, or by level
+PEOPLE = ""  # stands for the number of people among the columns of a group
+# by disclosed column: the number of people with a value, then the mean, or the people by category
+Cells = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class ReleasedGroup:
-    """A group as it was shown: who is in it, which columns each has a value in, which columns are shown."""
+    """A group as it was disclosed: its people, the columns with a value of each, the disclosed columns."""
 
     members: Mapping[str, int]  # columns with a value, as bits, by person
     disclosed: int  # columns, as bits
@@ -31,7 +33,7 @@ class ReleasedGroup:
 
 
 def disclosed_columns(has: Iterable[int], min_group_size: int) -> int:
-    """The columns, as bits, in which at least g of these persons have a value.
+    """Return the columns, as bits, in which at least g of these people have a value.
 
     >>> bin(disclosed_columns([0b111, 0b111, 0b101], 3))
     '0b101'
@@ -46,33 +48,33 @@ def disclosed_columns(has: Iterable[int], min_group_size: int) -> int:
 
 
 class History:
-    """All groups of one registry, those that are shown now and those that were."""
+    """All groups of one registry: those that are disclosed now, and those that were withdrawn."""
 
     def __init__(self, min_group_size: int) -> None:
         self.min_group_size = min_group_size
         self.groups: dict[int, ReleasedGroup] = {}
-        self.live: set[int] = set()  # groups that are shown now
-        self.withheld: dict[int, frozenset[str]] = {}  # of groups that somebody may return from
+        self.live: set[int] = set()  # groups that are disclosed now
+        self.withheld: dict[int, frozenset[str]] = {}  # by group from which people may return
         self.erased: set[str] = set()
         self._groups_of: dict[str, tuple[int, ...]] = {}
         self._last = 0  # number of a group
 
     def groups_of(self, person: str) -> tuple[int, ...]:
-        """The numbers of all groups that a person was ever in, the latest last."""
+        """Return the numbers of all groups that a person was ever in, the latest last."""
         return self._groups_of.get(person, ())
 
     def live_group(self, person: str) -> int | None:
-        """The group in which a person is shown now."""
-        found = self.groups_of(person)
-        return found[-1] if found and found[-1] in self.live else None
+        """Return the group in which a person is disclosed now, or None."""
+        groups = self.groups_of(person)
+        return groups[-1] if groups and groups[-1] in self.live else None
 
     @property
     def people(self) -> Collection[str]:
-        """Everybody who was ever shown."""
+        """Everybody who was ever disclosed."""
         return self._groups_of.keys()
 
     def restore(self, number: int, group: ReleasedGroup, *, live: bool) -> None:
-        """Put back a group that was shown, as a registry has it."""
+        """Add a group that was disclosed before, from a registry."""
         self.groups[number] = group
         self._last = max(self._last, number)
         for person in group.members:
@@ -81,14 +83,14 @@ class History:
             self.live.add(number)
 
     def add(self, group: ReleasedGroup) -> int:
-        """Show a further group, if the rules let it be shown; its number."""
+        """Disclose a new group, if the rules allow it; returns its number."""
         self.check(group)
         number = self._last + 1
         self.restore(number, group, live=True)
         return number
 
     def retire(self, number: int) -> None:
-        """Take a group out, for ever."""
+        """Withdraw a group, for ever."""
         self.live.discard(number)
 
     def check(self, group: ReleasedGroup) -> None:
@@ -96,36 +98,36 @@ class History:
         if len(group.members) < self.min_group_size or group.disclosed & ~disclosed_columns(
             group.members.values(), self.min_group_size
         ):
-            raise InputError(f"R1: a group shows a column of fewer than {self.min_group_size} persons")
+            raise InputError(f"R1: a group discloses a column of fewer than {self.min_group_size} people")
         met: set[int] = set()
         for person in group.members:
             before = self.groups_of(person)
             if not met.isdisjoint(before):
-                raise InputError("R2: two persons of a group were together before")
+                raise InputError("R2: two people of a group were together before")
             met.update(before)
             if not self.may_return(person):
-                raise InputError("R3: a person of a group is shown already, is held back, or was erased")
+                raise InputError("R3: a person of a group is disclosed already, is withheld, or was erased")
 
     def may_return(self, person: str) -> bool:
-        """True if a person may be in a further group: nobody who is shown, holds a group open, or must go."""
+        """Return whether a person may be in a new group: not if disclosed, withheld or erased."""
         return person not in self.erased and all(
             number in self.withheld and number not in self.live and person not in self.withheld[number]
             for number in self.groups_of(person)
         )
 
     def open_groups(self, present: Iterable[str]) -> None:
-        """Choose keepers of groups that were taken out, so that others may return from them.
+        """Choose the withheld people of withdrawn groups, so that others may return from these groups.
 
-        Whoever is gone anyway is taken first; of those who are ``present`` as few as possible, and of equals
-        the one who comes first there.
+        People who have left are chosen first. Of those who are ``present`` as few as possible are chosen, and
+        among equals the first one there.
         """
         place = {person: i for i, person in enumerate(present)}
         for number in sorted(set(self.groups) - self.live - set(self.withheld)):
             members = self.groups[number].members
             if any(person in place and person not in self.erased for person in members):
-                found = self._choose_withheld(number, place)
-                if found is not None:
-                    self.withheld[number] = found
+                chosen = self._choose_withheld(number, place)
+                if chosen is not None:
+                    self.withheld[number] = chosen
 
     def _choose_withheld(self, number: int, place: dict[str, int]) -> frozenset[str] | None:
         group = self.groups[number]

@@ -1,4 +1,4 @@
-"""The cells of a copy: means of groups in which nobody dominates, rounded; persons by level."""
+"""The cells of a summary table: rounded means of groups in which nobody dominates, and people by category."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from unpooled.protocol.exact_sum import exact_sum
 from unpooled.typing import BoolArray, FloatArray, IntArray
 
 _STEPS = 16  # of the scale of a column: means are multiples of its sixteenth
-_FEWEST = 5  # persons with a number, below which a column is not shown: two far ones could be read off
-_GROUPS_FOR_SPREAD = 10  # fewer groups show no variance
+_FEWEST = 5  # people with a number, below which a column is suppressed: two extreme ones could be computed
+_GROUPS_FOR_SPREAD = 10  # with fewer groups the variance is suppressed
 
 
 @dataclass(frozen=True)
 class ColumnSpread:
-    """Where the values of a column lie, without the g most extreme persons at either end."""
+    """The location and spread of a column, without the g most extreme people at either end."""
 
     median: float
     mean: float
     deviation: float
-    typical: float  # mean distance to the median; 0 for a column that is constant but for a few persons
+    typical: float  # mean distance to the median; 0 for a column that is constant except for a few people
     constant: float = 0.0  # the value in place of such a column, see ``spread_of``
 
     @property
@@ -37,11 +37,12 @@ class ColumnSpread:
 
 
 def spread_of(x: FloatArray, min_group_size: int) -> ColumnSpread | None:
-    """The spread of the values (nan: none); None if too few persons have one to hide a dominating one.
+    """Return the spread of the values (nan: missing); None if too few people have one.
 
-    The two farthest never count, so that neither of them decides what is far. A column that is constant but
-    for a few is shown as its median: exactly if g persons have it, else rounded, for it is somebody's own.
-    Sums are exact: they are those of the whole, however its rows are divided (``whole``).
+    The two farthest never count, so that neither of them decides what is far. A column that is constant
+    except for a few people is disclosed as its median: exactly if g people have it, otherwise rounded,
+    because it is the value of one person. Sums are exact: they do not depend on how the rows are divided
+    (``distributed.whole_site``).
     """
     there = np.sort(x[~np.isnan(x)]) + 0.0
     if too_few(len(there), min_group_size):
@@ -61,12 +62,12 @@ def spread_of(x: FloatArray, min_group_size: int) -> ColumnSpread | None:
 
 
 def too_few(n: int, min_group_size: int) -> bool:
-    """True if so few persons have a value that a column is not shown."""
+    """Return whether so few people have a value that a column is suppressed."""
     return n < max(min_group_size, _FEWEST)
 
 
 class TrimmedRange(NamedTuple):
-    """The places, in order, of the values that count."""
+    """The positions, in order, of the values that count."""
 
     first: int
     end: int
@@ -79,8 +80,8 @@ class TrimmedRange(NamedTuple):
 
 
 def spread_from(median: float, mean: float, variance: float, typical: float, common: bool) -> ColumnSpread:
-    """The spread of a column; ``common`` says that enough persons have the median itself."""
-    if not typical > max(1e-12 * abs(median), 1e-150):  # nothing but rounding
+    """Return the spread of a column; with ``common``, enough people have the median itself."""
+    if not typical > max(1e-12 * abs(median), 1e-150):  # only rounding
         typical = 0.0
     constant = median
     if abs(median) < 1e-150:
@@ -96,7 +97,7 @@ def _sum(values: FloatArray) -> float:
 
 
 class WithinGroupSquares(NamedTuple):
-    """Squared distances of values from the means of their groups, and of how many persons and groups."""
+    """Squared distances of values from the means of their groups, and the numbers of people and groups."""
 
     squares: float
     people: float
@@ -119,7 +120,7 @@ class WithinGroupSquares(NamedTuple):
 
 
 def dominated(values: FloatArray, share: float) -> BoolArray:
-    """(G,) True where one person has more than ``share`` of a group's total of values (G, most), nan: none.
+    """Return (G,) True where one person has more than ``share`` of the sum of values (G, most), nan: missing.
 
     Values below zero count by their size.
 
@@ -127,29 +128,27 @@ def dominated(values: FloatArray, share: float) -> BoolArray:
     array([False,  True, False])
     """
     size = np.abs(np.nan_to_num(values))
-    found: BoolArray = size.max(axis=1) > share * size.sum(axis=1)
-    return found
+    dominating: BoolArray = size.max(axis=1) > share * size.sum(axis=1)
+    return dominating
 
 
 def number_cells(
     values: FloatArray, nobody: BoolArray, spread: ColumnSpread, min_group_size: int, share: float = 1.0
 ) -> tuple[FloatArray, FloatArray, WithinGroupSquares]:
-    """Of values (G, most) by group: persons who have one (0: too few), their mean, the squares within.
+    """Return, by group of values (G, most): people with a value (0: too few), their mean, the squares within.
 
-    A cell in which one person has more than ``share`` of the total is not shown either.
-
-    The company rule: a deviation from the site's median is cut to the power of two above twice the third
-    largest of the group (or the site's typical one, if larger), so at most two persons are cut, and nobody
-    moves the mean further than others nearly do.
+    A cell in which one person has more than ``share`` of the total is suppressed, too. A deviation from the
+    site's median is cut to the power of two above twice the third largest of the group (or the site's typical
+    one, if larger). So at most two people are cut, and nobody moves the mean further than others nearly do.
     """
     values = np.where(nobody, np.nan, values)
     there = ~np.isnan(values)
     known = there.sum(axis=1).astype(np.float64)
-    shown = (known >= min_group_size) & ~dominated(values, share)
-    if not spread.typical:  # constant but for a few persons: the column is shown as its median
+    disclosed = (known >= min_group_size) & ~dominated(values, share)
+    if not spread.typical:  # constant except for a few people: the column is disclosed as its median
         return (
-            np.where(shown, known, 0.0),
-            np.where(shown, spread.constant, 0.0),
+            np.where(disclosed, known, 0.0),
+            np.where(disclosed, spread.constant, 0.0),
             WithinGroupSquares(0.0, 0.0, 0),
         )
     away = np.where(there, values - spread.median, 0.0)
@@ -158,11 +157,13 @@ def number_cells(
     limit = 2.0 ** np.ceil(np.log2(2.0 * np.maximum(third, spread.typical)))
     away = np.clip(away, -limit[:, None], limit[:, None])
     mean = away.sum(axis=1) / np.maximum(known, 1.0)
-    residual = np.where(there & shown[:, None], away - mean[:, None], 0.0)
-    inside = WithinGroupSquares(float((residual**2).sum()), float(known[shown].sum()), int(shown.sum()))
-    grid = np.maximum(spread.grid, limit / 64)  # coarser where values are far: a cut one is a known number
+    residual = np.where(there & disclosed[:, None], away - mean[:, None], 0.0)
+    inside = WithinGroupSquares(
+        float((residual**2).sum()), float(known[disclosed].sum()), int(disclosed.sum())
+    )
+    grid = np.maximum(spread.grid, limit / 64)  # coarser for far values: a cut one is a known number
     rounded = np.round((spread.median + mean) / grid) * grid + 0.0
-    return np.where(shown, known, 0.0), np.where(shown, rounded, 0.0), inside
+    return np.where(disclosed, known, 0.0), np.where(disclosed, rounded, 0.0), inside
 
 
 def category_cells(
@@ -173,10 +174,10 @@ def category_cells(
     count: int,
     min_group_size: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """Persons of each group who have a value (0: too few), and by level, in whole persons.
+    """Return the people of each group who have a value (0: too few), and by category, in whole people.
 
-    Who has several levels counts in parts; the parts of a group are rounded so that they add up to it, since
-    a third of a person would tell that he has three rows.
+    A person with several categories counts in parts. The parts of a group are rounded so that they add up to
+    it, because a third of a person would reveal that they have three rows.
     """
     group = labels[has.who]
     summed: Any = np.bincount(group * categories + place[has.category], has.share, count * categories)
@@ -186,5 +187,5 @@ def category_cells(
     lacking = (known - by_category.sum(axis=1)).astype(np.int64)  # go to the largest remainders
     rank = np.argsort(np.argsort(by_category - parts, axis=1, kind="stable"), axis=1, kind="stable")
     by_category += rank < lacking[:, None]
-    shown = known >= min_group_size
-    return np.where(shown, known, 0.0), np.where(shown[:, None], by_category, 0.0)
+    disclosed = known >= min_group_size
+    return np.where(disclosed, known, 0.0), np.where(disclosed[:, None], by_category, 0.0)

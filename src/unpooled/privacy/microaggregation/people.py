@@ -1,4 +1,4 @@
-"""Rows as persons: a person is the mean of his rows, and counts once however many rows he has."""
+"""Rows as people: a person is the mean of their rows, and counts once whatever the number of rows."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ _LARGEST = 1e100  # products of such numbers are finite
 
 
 class CategoryMembership(NamedTuple):
-    """Which persons have which levels of a category, one entry per person and row."""
+    """The categories that people have in a column, one entry per person and row."""
 
     who: IntArray  # (m,)
     category: IntArray  # (m,)
@@ -22,10 +22,10 @@ class CategoryMembership(NamedTuple):
 
 
 class People:
-    """The persons of a table.
+    """The people of a table.
 
     >>> table = Table.from_columns({"id": [1.0, 1.0, 2.0], "age": [40.0, 42.0, 70.0]})
-    >>> Persons(table, SummarySettings(person="id")).number("age").tolist()
+    >>> People(table, SummarySettings(person="id")).number("age").tolist()
     [41.0, 70.0]
     """
 
@@ -35,10 +35,10 @@ class People:
             table.index(name)
         for name in settings.log:
             if table.kinds[table.index(name)] not in (NUMBER, "empty"):
-                raise InputError(f"column {name} has no numbers of which to take the logarithm")
+                raise InputError(f"column {name} has no numbers, so it has no logarithm")
         for name in settings.consumption:
             if table.kinds[table.index(name)] not in (NUMBER, "empty"):
-                raise InputError(f"column {name} is named as consumption, and has no numbers")
+                raise InputError(f"column {name} has no numbers, so it cannot be consumption")
         for name, kind in zip(table.names, table.kinds, strict=True):
             if kind == NUMBER and (np.abs(table.values[:, table.index(name)]) > _LARGEST).any():
                 raise InputError(f"column {name} has a value that is infinite or above {_LARGEST:g}")
@@ -51,7 +51,9 @@ class People:
             ids = np.asarray(table.values[:, table.index(settings.person)])
             if np.isnan(ids).any():
                 row = int(np.isnan(ids).argmax())
-                raise InputError(f"row {row + 1} names no person in column {settings.person}")
+                raise InputError(
+                    f"row {row + 1} has no value in column {settings.person}, which identifies people"
+                )
             known, self._row_of = np.unique(ids, return_inverse=True)
             self.count = len(known)
             categories = table.categories.get(settings.person)
@@ -60,11 +62,11 @@ class People:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The persons as the column has them that names them; (): every row is a person."""
+        """The ids of the people, as in the column that identifies them; (): every row is a person."""
         if self._ids is None:
             raise InputError(
-                f"column {self._named_by} has many different texts, and they were not kept: it must be read "
-                "as a category to tell persons apart later"
+                f"column {self._named_by} has many different texts, which were not kept. Read it as a "
+                "category, so that people can be recognised later."
             )
         return self._ids
 
@@ -74,9 +76,9 @@ class People:
         return np.arange(self.count) if self._row_of is None else self._row_of
 
     def link_missing(self, collinear: tuple[tuple[str, ...], ...]) -> None:
-        """Take a row that lacks one of several columns as lacking them all.
+        """Treat a row with a missing value in one of several collinear columns as if it had none of them.
 
-        Of two columns that tell the same, the difference of their cells would be whoever lacks one.
+        The difference between the cells of two collinear columns would reveal the people who lack one.
         """
         self._collinear = {name: same for same in collinear for name in same}
 
@@ -86,11 +88,11 @@ class People:
         return missing
 
     def number(self, name: str) -> FloatArray:
-        """(persons,) the mean of each person's values; nan if he has none."""
+        """Return (people,) the mean of each person's values; nan if they have none."""
         x = np.array(self._table.values[:, self._table.index(name)], dtype=np.float64)
         if name in self._log:
             if (x <= 0).any():
-                raise InputError(f"column {name} has a value that is not above 0: it has no logarithm")
+                raise InputError(f"column {name} has a value that is not above 0, so it has no logarithm")
             x = np.log(x)
         if name in self._collinear:
             x[self._missing_of(name)] = np.nan
@@ -117,21 +119,21 @@ class People:
 
 
 def _texts(codes: FloatArray, categories: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Ids as text: levels as they are written, whole numbers without a point."""
+    """Ids as text: categories as they are written, whole numbers without a point."""
     if categories is not None:
         return tuple(categories[int(code)] for code in codes.tolist())
     return tuple(str(int(v)) if v.is_integer() else repr(v) for v in codes.tolist())
 
 
 def released_names(table: Table, settings: SummarySettings) -> list[tuple[str, str, str]]:
-    """(column, its name in the copy, its kind) of every column that the copy will have."""
-    found = [
+    """Return (column, its name in the summary table, its kind) of every column of the summary table."""
+    columns = [
         (name, f"log({name})" if name in settings.log else name, kind)
         for name, kind in zip(table.names, table.kinds, strict=True)
         if not (settings.person and name == settings.person)
     ]
-    shown = [name for _, name, _ in found]
-    twice = sorted({name for name in shown if shown.count(name) > 1})
+    released = [name for _, name, _ in columns]
+    twice = sorted({name for name in released if released.count(name) > 1})
     if twice:
-        raise InputError(f"two columns would be called {twice[0]} in the copy")
-    return found
+        raise InputError(f"two columns would be called {twice[0]} in the summary table. Rename one of them.")
+    return columns

@@ -1,4 +1,4 @@
-"""Rare levels that a copy counts as the commonest one, for too few persons have them, also together."""
+"""Rare categories that count as the most frequent one: even together too few people have them."""
 
 from unpooled.data.summary_table import OTHER, SummaryTable
 from unpooled.data.table import CATEGORY, Table
@@ -7,17 +7,18 @@ from unpooled.privacy.microaggregation.scales import people_with_rare
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 
 
-def merged_categories(table: Table, settings: SummarySettings, copy: SummaryTable) -> dict[str, int]:
-    """The persons by category who have a level that the copy of a table counts as its commonest one.
+def merged_categories(table: Table, settings: SummarySettings, summary: SummaryTable) -> dict[str, int]:
+    """Return, by column, the number of people whose category is counted as the most frequent one.
 
     >>> from unpooled.privacy.microaggregation.summarize import microaggregate
     >>> rows = Table.from_columns({"age": [30.0, 31.0, 32.0, 70.0, 71.0, 72.0, 73.0], "sex": list("fffmmmx")})
-    >>> merged_categories(rows, SummarySettings(min_group_size=3), microaggregate(rows, SummarySettings(min_group_size=3)))
+    >>> settings = SummarySettings(min_group_size=3)
+    >>> merged_categories(rows, settings, microaggregate(rows, settings))
     {'sex': 1}
     """
-    found, people = {}, People(table, settings)
+    merged, people = {}, People(table, settings)
     for name, kind in zip(table.names, table.kinds, strict=True):
-        categories = copy.categories.get(name, ())
+        categories = summary.categories.get(name, ())
         if (
             kind != CATEGORY
             or not categories
@@ -26,5 +27,5 @@ def merged_categories(table: Table, settings: SummarySettings, copy: SummaryTabl
         ):
             continue
         if count := people_with_rare(table.categories[name], people.category(name), categories):
-            found[name] = count
-    return found
+            merged[name] = count
+    return merged

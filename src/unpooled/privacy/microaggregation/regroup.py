@@ -1,8 +1,8 @@
-"""Placing persons in further groups: near each other, never with somebody they were with before.
+"""The grouping of people after a withdrawal: near each other, never with somebody they were with before.
 
-Around every person who returns the nearest are gathered, and the tightest of these groups is taken first. A
-group has somebody new: when it is taken out one day he is the one whom R3 asks for, and without him nobody
-could return from it. A group that would be too wide is not made; its persons wait for nearer ones.
+The nearest people are collected around every person who returns, and the tightest of these groups is taken
+first. A group has somebody new: if it is withdrawn one day, this is the person whom R3 withholds, and without
+them nobody could return from it. A group that would be too wide is not made; its people wait.
 """
 
 import heapq
@@ -14,31 +14,31 @@ import numpy.typing as npt
 from unpooled.kernels.grouping import groups
 from unpooled.typing import FloatArray, IntArray
 
-_AT_ONCE = 4000  # persons that are compared with each other; more are cut into parts that lie apart
+_AT_ONCE = 4000  # people that are compared with each other; more are cut into parts that lie apart
 
 
 def regroup(
     Z: npt.ArrayLike, past: Sequence[tuple[int, ...]], min_size: int, max_spread: float = np.inf
 ) -> list[list[int]]:
-    """Groups of ``min_size`` to 2 ``min_size`` - 1 persons, as rows of Z (n, w); whoever is in none must wait.
+    """Return groups of ``min_size`` to 2 ``min_size`` - 1 people, as rows of Z (n, w); the others must wait.
 
     ``past`` has the numbers of the groups that each person was in; () is somebody new. ``max_spread`` is the
-    largest mean squared distance of persons from the mean of their group.
+    largest mean squared distance of people from the mean of their group.
 
     >>> Z = np.array([[0.0], [0.1], [0.3], [5.0], [5.1], [5.2]])
-    >>> placed(Z, [(1,), (2,), (), (1,), (2,), ()], 3)
+    >>> regroup(Z, [(1,), (2,), (), (1,), (2,), ()], 3)
     [[0, 1, 2], [3, 4, 5]]
-    >>> placed(Z, [(1,), (1,), (), (1,), (1,), ()], 3)
+    >>> regroup(Z, [(1,), (1,), (), (1,), (1,), ()], 3)
     [[2, 3, 5]]
-    >>> placed(Z, [(1,), (1,), (), (1,), (1,), ()], 3, widest=1.0)
+    >>> regroup(Z, [(1,), (1,), (), (1,), (1,), ()], 3, max_spread=1.0)
     []
     """
     points = np.asarray(Z, dtype=np.float64)
-    found = []
+    regrouped = []
     for rows in _parts(points):
         part = _Regrouping(points[rows], [past[i] for i in rows.tolist()], min_size, max_spread)
-        found += [sorted(rows[group].tolist()) for group in part.run()]
-    return sorted(found)
+        regrouped += [sorted(rows[group].tolist()) for group in part.run()]
+    return sorted(regrouped)
 
 
 def _parts(Z: FloatArray) -> list[IntArray]:
@@ -56,7 +56,7 @@ def _parts(Z: FloatArray) -> list[IntArray]:
 
 
 class _Regrouping:
-    """Persons of one part, while they are placed."""
+    """The people of one part, while they are grouped."""
 
     def __init__(
         self, Z: FloatArray, past: Sequence[tuple[int, ...]], min_size: int, max_spread: float
@@ -65,16 +65,16 @@ class _Regrouping:
         self.past = [frozenset(p) for p in past]
         self.new = np.array([not p for p in past], dtype=np.bool_)
         self.free = np.ones(len(Z), dtype=np.bool_)
-        self.found: list[list[int]] = []
+        self.groups: list[list[int]] = []
 
     def run(self) -> list[list[int]]:
         self.group_returning()
         self.join()
         self.group_new()
-        return self.found
+        return self.groups
 
     def group_returning(self) -> None:
-        """Groups around persons who return, the tightest first; one that lost a member is sought again."""
+        """Form groups around people who return, the tightest first; one without a member is formed again."""
         if not self.new.any():
             return
         tightest = [
@@ -93,7 +93,7 @@ class _Regrouping:
                 heapq.heappush(tightest, (self.wide(group), i, group))
 
     def grown(self, seed: int) -> list[int]:
-        """The nearest ``min_size`` persons around a seed, with some new ones; [] if there are not so many."""
+        """The nearest ``min_size`` people around a seed, with some new ones; [] if there are too few."""
         free = np.flatnonzero(self.free)
         near = free[np.argsort(((self.Z[free] - self.Z[seed]) ** 2).sum(axis=1), kind="stable")]
         fresh = max(1, round(self.min_size * float(self.new[free].mean())))  # as many as make them last
@@ -112,21 +112,21 @@ class _Regrouping:
         return group if len(group) == self.min_size else []
 
     def join(self) -> None:
-        """Persons who return and found no group go into the nearest one that has room for them."""
-        means = np.array([self.Z[group].mean(axis=0) for group in self.found])
-        for i in np.flatnonzero(self.free & ~self.new).tolist() if self.found else ():
+        """Put people who return and have no group into the nearest group that can take them."""
+        means = np.array([self.Z[group].mean(axis=0) for group in self.groups])
+        for i in np.flatnonzero(self.free & ~self.new).tolist() if self.groups else ():
             for j in np.argsort(((means - self.Z[i]) ** 2).sum(axis=1), kind="stable")[:8].tolist():
-                group = self.found[j]
+                group = self.groups[j]
                 met = frozenset().union(*(self.past[other] for other in group))
-                room = len(group) < 2 * self.min_size - 1 and met.isdisjoint(self.past[i])
-                if room and self.wide([*group, i]) <= self.max_spread:
+                fits = len(group) < 2 * self.min_size - 1 and met.isdisjoint(self.past[i])
+                if fits and self.wide([*group, i]) <= self.max_spread:
                     group.append(i)
                     self.free[i] = False
                     means[j] = self.Z[group].mean(axis=0)
                     break
 
     def group_new(self) -> None:
-        """Groups of new persons only, from all that are left."""
+        """Form groups of only new people, from all that are left."""
         rest = np.flatnonzero(self.free & self.new)
         if len(rest) < self.min_size:
             return
@@ -137,10 +137,10 @@ class _Regrouping:
                 self.take(group)
 
     def take(self, group: list[int]) -> None:
-        self.found.append(group)
+        self.groups.append(group)
         self.free[group] = False
 
     def wide(self, group: list[int]) -> float:
-        """The mean squared distance of persons from their mean."""
+        """The mean squared distance of people from their mean."""
         X = self.Z[group]
         return float(((X - X.mean(axis=0)) ** 2).sum() / len(group))

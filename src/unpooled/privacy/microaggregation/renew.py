@@ -1,10 +1,11 @@
-"""Renewing a copy when its table has changed: which groups go, who returns into which, who waits.
+"""The update of a summary table after its data changed: withdrawn groups, new groups, people who wait.
 
 ::
 
-    persons now -> groups with somebody who left or changed go -> keepers -> persons placed -> further groups
+    people -> groups with a person who left or changed -> withheld people -> regrouping -> new groups
 
-Groups of which nobody left or changed stay as they were shown. All is planned here and nothing is written.
+Groups of which nobody left or changed stay as they were disclosed. Everything is planned here and nothing is
+written.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -26,9 +27,9 @@ from unpooled.privacy.microaggregation.summarize import FirstSummary, assemble_s
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
 
-Digest = Callable[[bytes], str]  # keyed: without the key nobody can try out ids
-_FINE = 1 << 16  # steps of a column's grid: smaller differences are rounding, and no change
-_KNOWN = 0.5  # share of the persons shown who must be in the new table: fewer look like other ids
+Digest = Callable[[bytes], str]  # keyed: without the key nobody can try ids
+_FINE = 1 << 16  # steps of a column's grid: smaller differences are rounding and not a change
+_KNOWN = 0.5  # share of the disclosed people who must be in the new table: fewer look like other ids
 
 STILL_DISCLOSED, DISCLOSED_AGAIN, NEWLY_DISCLOSED = "still disclosed", "disclosed again", "newly disclosed"
 PENDING, NEW_PENDING = "pending, was disclosed before", "pending, new"
@@ -49,14 +50,14 @@ DISCLOSED = (STILL_DISCLOSED, DISCLOSED_AGAIN, NEWLY_DISCLOSED)
 
 @dataclass(frozen=True)
 class Renewal:
-    """A renewal as it is planned."""
+    """A planned update."""
 
     summary: SummaryTable
     scales: Scales
     retired: tuple[int, ...]  # numbers of groups
     withheld: dict[int, frozenset[str]]  # chosen now, by group
     added: tuple[ReleasedGroup, ...]
-    states: dict[str, str]  # by id of everybody in the table: what becomes of him
+    states: dict[str, str]  # by id of everybody in the table
     figures: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -69,7 +70,7 @@ def person_digest(digest: Digest, person: str) -> str:
 
 
 def without_erased(table: Table, settings: SummarySettings, erased: Collection[str], digest: Digest) -> Table:
-    """The table without the rows of persons who were erased."""
+    """Return the table without the rows of people who were erased."""
     if not erased:
         return table
     people = People(table, settings)
@@ -78,7 +79,7 @@ def without_erased(table: Table, settings: SummarySettings, erased: Collection[s
 
 
 def first_groups(table: Table, first: FirstSummary, digest: Digest) -> list[ReleasedGroup]:
-    """The groups of a first copy, as its registry keeps them."""
+    """Return the groups of a first summary table, as its registry keeps them."""
     population = _person_index(table, first.people, first.scales, digest)
     return [
         population.group(rows, first.scales, cells)
@@ -97,12 +98,10 @@ def plan_renewal(
     extra_spread: float | None = None,
     made: str = "",
 ) -> Renewal:
-    """The plan of a renewal; ``keep_changed`` leaves groups as they are of which nobody left.
+    """Plan an update; with ``keep_changed`` only groups of which somebody left are withdrawn.
 
-    Further groups may be wider than the first ones, by the share ``extra_spread`` of the way to no groups at all;
-    who finds no such group waits.
-
-    The history is changed by what is planned: plan on one that is not used further.
+    New groups may be wider than the first ones, by the share ``extra_spread`` of the way to a single group.
+    People without such a group wait. The plan changes ``history``, which must not be used afterwards.
     """
     scales.check_fits(table)
     columns = tuple(name for name, _, kind in scales.columns if kind in (NUMBER, CATEGORY))
@@ -122,16 +121,16 @@ def plan_renewal(
     history.open_groups(population.place)
     pool = [p for p in population.place if history.live_group(p) is None and history.may_return(p)]
     rows = np.array([population.place[p] for p in pool], dtype=np.int64)
-    found = regroup(
+    groups = regroup(
         Z[rows], [history.groups_of(p) for p in pool], scales.min_size, scales.max_spread(extra_spread)
     )
     labels = np.full(people.count, -1, dtype=np.int64)
-    for label, group in enumerate(found):
+    for label, group in enumerate(groups):
         labels[rows[group]] = label
     cells, _ = disclosed_groups(table, people, scales, settings, labels)
     returning = {p for p in pool if history.groups_of(p)}
     added = [
-        population.group(rows[group].tolist(), scales, own) for group, own in zip(found, cells, strict=True)
+        population.group(rows[group].tolist(), scales, own) for group, own in zip(groups, cells, strict=True)
     ]
     for one in added:
         history.add(one)
@@ -148,7 +147,7 @@ def plan_renewal(
         },
         figures={
             "people": people.count,
-            "shown before": len(before),
+            "disclosed before": len(before),
             GONE: len(left),
             CHANGED: len(changed),
             "kept before": kept_before,
@@ -158,7 +157,7 @@ def plan_renewal(
 
 
 class _PersonIndex:
-    """The persons of a table: where each is in it, the columns that he has a value in, his values."""
+    """The people of a table: the position, the columns with a value and the values of each."""
 
     def __init__(self, who: Sequence[str], has: list[int], values: list[str]) -> None:
         self.who, self.has, self.values = who, has, values
@@ -206,20 +205,20 @@ def _person_index(table: Table, people: People, scales: Scales, digest: Digest) 
 
 
 def _check_known(history: History, population: _PersonIndex) -> None:
-    shown = sum(len(history.groups[number].members) for number in history.live)
-    there = sum(person in population.place for n in history.live for person in history.groups[n].members)
-    if there < _KNOWN * shown:
+    disclosed = sum(len(history.groups[number].members) for number in history.live)
+    present = sum(person in population.place for n in history.live for person in history.groups[n].members)
+    if present < _KNOWN * disclosed:
         raise InputError(
-            f"of {shown} persons who are shown, {there} are in this table: the ids may be others than those "
-            "that the copy was made with, and then everybody would be shown a second time. If they have "
-            "really left, unpooled site erase takes them out by name"
+            f"{present} of {disclosed} disclosed people are in this table. The ids may differ from those of "
+            "the summary table, and then everybody would be disclosed a second time. If these people have "
+            "really left, withdraw them by id with unpooled site erase."
         )
 
 
 def _left_and_changed(
     history: History, population: _PersonIndex
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """(group, person) of everybody shown who is not in the table, and of who has other values there."""
+    """(group, person) of all disclosed people who are not in the table, and of those with other values."""
     left, changed = [], []
     for number in sorted(history.live):
         group = history.groups[number]
@@ -250,11 +249,11 @@ def _joined(
     one: tuple[tuple[str, ...], ...], two: tuple[tuple[str, ...], ...]
 ) -> tuple[tuple[str, ...], ...]:
     """Sets of columns, those with a column in common put together."""
-    found: list[set[str]] = []
+    joined: list[set[str]] = []
     for same in map(set, (*one, *two)):
-        touching = [other for other in found if other & same]
-        found = [other for other in found if not other & same] + [same.union(*touching)]
-    return tuple(sorted(tuple(sorted(same)) for same in found))
+        touching = [other for other in joined if other & same]
+        joined = [other for other in joined if not other & same] + [same.union(*touching)]
+    return tuple(sorted(tuple(sorted(same)) for same in joined))
 
 
 def _rows(group: ReleasedGroup, population: _PersonIndex) -> IntArray:
@@ -262,7 +261,7 @@ def _rows(group: ReleasedGroup, population: _PersonIndex) -> IntArray:
 
 
 def _kept(Z: npt.NDArray[np.float32], groups: list[IntArray]) -> float:
-    """The share of the variance of persons that lies between groups, of those who are in one."""
+    """The share of the variance between groups, over the people who are in a group."""
     rows = np.concatenate(groups) if groups else np.zeros(0, dtype=np.int64)
     if not len(rows):
         return 0.0

@@ -1,7 +1,7 @@
-"""Measures that are taken once, when the first copy of a site is made, and hold for every renewal of it.
+"""Measures that are taken once, for the first summary table of a site, and hold for every update of it.
 
-Levels, spreads, rounding and the variance within groups are functions of all persons. If they were measured
-anew for groups that were shown already, the difference would tell of whoever came or went.
+Categories, spreads, rounding and the variance within groups are functions of all people. If they were
+measured again for disclosed groups, the difference would reveal the people who came or left.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ from unpooled.typing import IntArray
 
 @dataclass(frozen=True)
 class SummaryCategories:
-    """The levels of a category in the copy; a level without a place of its own goes to place ``rest``."""
+    """The categories of a column in the summary table; others count at position ``rest``."""
 
     names: tuple[str, ...]
     rest: int
 
     def places(self, categories: tuple[str, ...]) -> IntArray:
-        """The place of each of a table's levels.
+        """Return the position of each of a table's categories.
 
         >>> SummaryCategories(("f", "m", "other"), 2).places(("f", "other", "x"))
         array([0, 2, 2])
@@ -39,10 +39,10 @@ class SummaryCategories:
 def frozen_categories(
     categories: tuple[str, ...], has: CategoryMembership, min_group_size: int
 ) -> SummaryCategories:
-    """The levels of the copy of a table that has these.
+    """Return the categories of the summary table for these categories of a table.
 
-    A level of fewer than g persons becomes "other"; if "other" would have fewer than g, it becomes the
-    commonest level, of equal ones the first by name. No level at all if fewer than g persons have a value.
+    A category of fewer than g people becomes "other"; if "other" would have fewer than g, it becomes the most
+    frequent category, among equals the first by name. None is left if fewer than g people have a value.
     """
     holders = category_counts(categories, has)
     return categories_from_counts(
@@ -51,14 +51,14 @@ def frozen_categories(
 
 
 def category_counts(categories: tuple[str, ...], has: CategoryMembership) -> Counter[str]:
-    """The persons who have each level."""
+    """Return the number of people who have each category."""
     pairs = np.unique(has.who * len(categories) + has.category)
     counts = np.bincount(pairs % max(len(categories), 1), minlength=len(categories))
     return Counter(dict(zip(categories, counts.tolist(), strict=True)))
 
 
 def common_categories(holders: Mapping[str, int], min_group_size: int) -> tuple[str, ...]:
-    """The levels that are shown by name, sorted."""
+    """Return the categories that are disclosed by name, sorted."""
     return tuple(
         sorted(
             category for category, count in holders.items() if count >= min_group_size and category != OTHER
@@ -67,15 +67,15 @@ def common_categories(holders: Mapping[str, int], min_group_size: int) -> tuple[
 
 
 def people_with_rare(categories: tuple[str, ...], has: CategoryMembership, common: Collection[str]) -> int:
-    """The persons who have a level that is not among the common ones."""
-    beside = np.array([category not in common for category in categories], dtype=np.bool_)
-    return len(np.unique(has.who[beside[has.category]]))
+    """Return the number of people who have a category that is not among the common ones."""
+    rare = np.array([category not in common for category in categories], dtype=np.bool_)
+    return len(np.unique(has.who[rare[has.category]]))
 
 
-def categories_from_counts(holders: Mapping[str, int], beside: int, min_group_size: int) -> SummaryCategories:
-    """The levels of the copy, by the persons who have each, and those who have one that is not common."""
+def categories_from_counts(holders: Mapping[str, int], rare: int, min_group_size: int) -> SummaryCategories:
+    """Return the categories of the summary table, by the people who have each, and those with a rare one."""
     names = common_categories(holders, min_group_size)
-    if beside >= min_group_size:
+    if rare >= min_group_size:
         return SummaryCategories((*names, OTHER), len(names))
     if not names:
         return SummaryCategories((), -1)
@@ -87,24 +87,24 @@ class Scales:
     """The measures of a site."""
 
     min_group_size: int  # g
-    min_size: int  # persons of a group; more than g where columns have holes
-    columns: tuple[tuple[str, str, str], ...]  # (column, its name in the copy, its kind)
-    spreads: dict[str, ColumnSpread | None]  # by column of numbers; None: not shown
-    categories: dict[str, SummaryCategories]  # by category
+    min_size: int  # people in a group; more than g if columns have missing values
+    columns: tuple[tuple[str, str, str], ...]  # (column, its name in the summary table, its kind)
+    spreads: dict[str, ColumnSpread | None]  # by numeric column; None: suppressed
+    categories: dict[str, SummaryCategories]  # by categorical column
     collinear: tuple[tuple[str, ...], ...]
-    inside: float = 0.0  # mean squared distance of persons from their groups' means, in the first copy
+    inside: float = 0.0  # mean squared distance of people from their groups' means, in the first table
     overall: float = 0.0  # the same from the mean of all
-    within: tuple[float, ...] = ()  # by column, the variance within groups; nan: not shown
+    within: tuple[float, ...] = ()  # by column, the variance within groups; nan: suppressed
     named: bool = True
 
     def max_spread(self, extra_spread: float | None = None) -> float:
-        """The mean squared distance up to which persons are put together; ``extra_spread`` 0: as tight as at first.
+        """Return the largest mean squared distance within a new group; 0: as in the first groups.
 
-        None: ten times as much as at first, but at most a tenth of the way to no groups at all. That keeps
-        the clusters apart which the first groups kept apart, and most persons find company.
+        None: ten times as much as in the first groups, but at most a tenth of the way to a single group. That
+        keeps the clusters apart which the first groups kept apart, and most people find a group.
 
         >>> scales = Scales(5, 5, (), {}, {}, (), inside=1.0, overall=5.0)
-        >>> scales.widest(0.25), scales.widest()
+        >>> scales.max_spread(0.25), scales.max_spread()
         (2.0, 1.4)
         """
         if extra_spread is None:
@@ -113,8 +113,8 @@ class Scales:
 
     @property
     def bits(self) -> dict[str, int]:
-        """The bit of each column that has cells, by its name in the copy; bit 0 is the number of persons."""
-        return {shown: 2 << i for i, (_, shown, _) in enumerate(self.columns)}
+        """The bit of each column, by its name in the summary table; bit 0 is the number of people."""
+        return {released: 2 << i for i, (_, released, _) in enumerate(self.columns)}
 
     def check_fits(self, table: Table) -> None:
         """Raise InputError if a table lacks a column, or has it of another kind."""
@@ -122,34 +122,34 @@ class Scales:
         for name, _, kind in self.columns:
             if name not in kinds:
                 raise InputError(
-                    f"there is no column {name!r}, which the copy has: a renewal needs all of them"
+                    f"there is no column {name!r}. An update needs all columns of the summary table."
                 )
             if kind in (NUMBER, CATEGORY) and kinds[name] not in (kind, "empty"):
                 raise InputError(
-                    f"column {name} is of the kind {kinds[name]}, and was of {kind} when the copy was made; "
-                    "--numbers or --categorical says how it is read"
+                    f"column {name} is a {kinds[name]} column, and was a {kind} column in the summary table. "
+                    "Choose its kind with --numbers or --categorical."
                 )
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "within": [None if v != v else v for v in self.within]}
 
     @classmethod
-    def from_json(cls, given: dict[str, Any]) -> "Scales":
+    def from_json(cls, values: dict[str, Any]) -> "Scales":
         return cls(
-            min_group_size=int(given["min_group_size"]),
-            min_size=int(given["min_size"]),
-            columns=tuple((str(a), str(b), str(c)) for a, b, c in given["columns"]),
+            min_group_size=int(values["min_group_size"]),
+            min_size=int(values["min_size"]),
+            columns=tuple((str(a), str(b), str(c)) for a, b, c in values["columns"]),
             spreads={
                 name: None if spread is None else ColumnSpread(**spread)
-                for name, spread in given["spreads"].items()
+                for name, spread in values["spreads"].items()
             },
             categories={
-                name: SummaryCategories(tuple(found["names"]), int(found["rest"]))
-                for name, found in given["categories"].items()
+                name: SummaryCategories(tuple(own["names"]), int(own["rest"]))
+                for name, own in values["categories"].items()
             },
-            collinear=tuple(tuple(same) for same in given["collinear"]),
-            inside=float(given["inside"]),
-            overall=float(given["overall"]),
-            within=tuple(float("nan") if v is None else float(v) for v in given["within"]),
-            named=bool(given["named"]),
+            collinear=tuple(tuple(same) for same in values["collinear"]),
+            inside=float(values["inside"]),
+            overall=float(values["overall"]),
+            within=tuple(float("nan") if v is None else float(v) for v in values["within"]),
+            named=bool(values["named"]),
         )

@@ -1,11 +1,11 @@
-"""Making a copy: persons, rare levels, groups, the rule against a dominating person, rounding, sorting.
+"""Microaggregation: people, rare categories, groups, the rule against a dominating person, rounding, sorting.
 
 ::
 
-    rows -> persons -> distance -> groups -> cells -> sorted rows
+    rows -> people -> distance -> groups -> cells -> sorted rows
 
-Every step is a function of all persons of the site. What leaves a group is a mean over at least
-``min_group_size`` persons, in which no person counts for more than the third largest of the group lets him.
+Every step is a function of all people of the site. A group discloses means over at least ``min_group_size``
+people, in which nobody counts for more than the third largest value of the group allows.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
 
 Progress = Callable[[str, float], None]  # the step in words, and the share of the work that is done
-_MANY_MISSING = 0.15  # of a column: from here on groups are twice as large, so that cells can be shown
+_MANY_MISSING = 0.15  # share of a column from which on groups are twice as large, so that cells are disclosed
 _SUPPRESSED = 0.05  # share of the cells of such a column that may be lost
 
 
@@ -48,23 +48,25 @@ def microaggregate(
     progress: Progress | None = None,
     made: str = "",
 ) -> SummaryTable:
-    """The protected copy of a table, or of an array (n, d). InputError if it has too few persons for a group.
+    """Return the summary table of a table or an array (n, d): every row is the average of at least g people.
+
+    TooFewPeopleError if there are too few people for a group.
 
     >>> rows = Table.from_columns({"age": [30.0, 31.0, 32.0, 70.0, 71.0, 72.0], "sex": list("fffmmm")})
-    >>> copy = microaggregate(rows, SummarySettings(min_group_size=3))
-    >>> copy.means["age"].tolist(), copy.people.tolist(), copy.counts["sex"].tolist()
+    >>> summary = microaggregate(rows, SummarySettings(min_group_size=3))
+    >>> summary.means["age"].tolist(), summary.people.tolist(), summary.counts["sex"].tolist()
     ([31.0, 71.0], [3.0, 3.0], [[3.0, 0.0], [0.0, 3.0]])
     """
     return make_first_summary(table, settings, progress=progress, made=made).summary
 
 
 class FirstSummary(NamedTuple):
-    """A copy, and what must be known to renew it later."""
+    """A summary table, and what a later update of it needs."""
 
     summary: SummaryTable
     scales: Scales
     people: People
-    members: list[list[int]]  # of every group, as places among the persons
+    members: list[list[int]]  # of every group, as positions among the people
     cells: list[Cells]  # of every group
 
 
@@ -75,52 +77,53 @@ def make_first_summary(
     progress: Progress | None = None,
     made: str = "",
 ) -> FirstSummary:
-    """``microaggregate``, with the groups and the scales behind the copy."""
+    """Return the result of ``microaggregate`` with its groups and scales."""
     settings = SummarySettings() if settings is None else settings
-    say = progress or (lambda step, share: None)
+    report = progress or (lambda step, share: None)
     named = isinstance(table, Table)
     table = table if isinstance(table, Table) else table_from_array(table)
-    say("reading persons", 0.0)
+    report("reading people", 0.0)
     people = People(table, settings)
     min_group_size = settings.group_size_for(people.count)
     if people.count < min_group_size:
-        raise TooFewPeopleError(f"there are fewer than {min_group_size} persons: too few for a copy")
+        raise TooFewPeopleError(f"there are fewer than {min_group_size} people, too few for a summary table")
     columns = released_names(table, settings)
     same = collinear(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY)))
     people.link_missing(same)
     distance = PointMatrix(people.count, min_group_size, settings)
     spreads: dict[str, ColumnSpread | None] = {}
     categories: dict[str, SummaryCategories] = {}
-    holes = 0.0
+    missing = 0.0  # the largest share of people without a value in a column
     for i, (name, _, kind) in enumerate(columns):
-        say("measuring columns", 0.2 * i / len(columns))
+        report("measuring columns", 0.2 * i / len(columns))
         if kind == NUMBER:
             x = people.number(name)
             spreads[name] = spread_of(x, min_group_size)
-            holes = max(holes, missing_share(int(np.isnan(x).sum()), people.count, spreads[name] is not None))
+            without = int(np.isnan(x).sum())
+            missing = max(missing, missing_share(without, people.count, spreads[name] is not None))
             distance.add_number(name, x, spreads[name])
         elif kind == CATEGORY:
             has = people.category(name)
             categories[name] = frozen_categories(table.categories[name], has, min_group_size)
-            missing = people.count - len(np.unique(has.who))
-            holes = max(holes, missing_share(missing, people.count, bool(categories[name].names)))
+            without = people.count - len(np.unique(has.who))
+            missing = max(missing, missing_share(without, people.count, bool(categories[name].names)))
             distance.add_category(
                 name, has, categories[name].names, categories[name].places(table.categories[name])
             )
-    least = min_size_for(min_group_size, holes, people.count)
+    min_size = min_size_for(min_group_size, missing, people.count)
     Z = distance.matrix()
-    labels = groups(Z, least, progress=lambda share: say("forming groups", 0.2 + 0.6 * share))
+    labels = groups(Z, min_size, progress=lambda share: report("forming groups", 0.2 + 0.6 * share))
     inside, overall = _distances(Z, labels) if settings.person else (0.0, 0.0)
     del distance, Z
     scales = Scales(
-        min_group_size, least, tuple(columns), spreads, categories, same, inside, overall, named=named
+        min_group_size, min_size, tuple(columns), spreads, categories, same, inside, overall, named=named
     )
-    shown, inside_groups = disclosed_groups(
-        table, people, scales, settings, labels, lambda share: say("averaging groups", 0.8 + 0.2 * share)
+    disclosed, inside_groups = disclosed_groups(
+        table, people, scales, settings, labels, lambda share: report("averaging groups", 0.8 + 0.2 * share)
     )
     members = [rows.tolist() for rows in _members(labels)]
     scales = replace(scales, within=tuple(one.variance for one in inside_groups))
-    return FirstSummary(assemble_summary(scales, shown, made), scales, people, members, shown)
+    return FirstSummary(assemble_summary(scales, disclosed, made), scales, people, members, disclosed)
 
 
 def disclosed_groups(
@@ -129,9 +132,9 @@ def disclosed_groups(
     scales: Scales,
     settings: SummarySettings,
     labels: IntArray,
-    tell: Callable[[float], None] = lambda share: None,
+    report: Callable[[float], None] = lambda share: None,
 ) -> tuple[list[Cells], tuple[WithinGroupSquares, ...]]:
-    """The cells of groups of persons, and the squares within them by column; label -1 is nobody's group."""
+    """Return the cells of groups of people, and the squares within them by column; label -1 is no group."""
     rows = _members(labels)
     if not rows:
         return [], ()
@@ -141,13 +144,10 @@ def disclosed_groups(
         members[label, : len(own)] = own
     cells: list[Cells] = [{PEOPLE: [float(size)]} for size in sizes]
     within = []
-    for i, (name, shown, kind) in enumerate(scales.columns):
-        tell(i / len(scales.columns))
-        known, columns, inside = (
-            np.zeros(len(rows)),
-            np.zeros((len(rows), 0)),
-            WithinGroupSquares(0.0, 0.0, 0),
-        )
+    for i, (name, released, kind) in enumerate(scales.columns):
+        report(i / len(scales.columns))
+        known, columns = np.zeros(len(rows)), np.zeros((len(rows), 0))
+        inside = WithinGroupSquares(0.0, 0.0, 0)
         if kind == NUMBER and (spread := scales.spreads[name]) is not None:
             share = settings.max_share if name in settings.consumption else 1.0
             known, mean, inside = number_cells(
@@ -163,19 +163,20 @@ def disclosed_groups(
         within.append(inside)
         for cell, n, values in zip(cells, known.tolist(), columns.tolist(), strict=True):
             if n:
-                cell[shown] = [n, *values]
+                cell[released] = [n, *values]
     return cells, tuple(within)
 
 
-def assemble_summary(scales: Scales, shown: Sequence[Cells], made: str = "") -> SummaryTable:
-    """The copy that has these groups as its rows, in the order of their values: their places say nothing."""
-    known, kinds = np.zeros((len(shown), len(scales.columns))), []
+def assemble_summary(scales: Scales, disclosed: Sequence[Cells], made: str = "") -> SummaryTable:
+    """Return the summary table of these groups, sorted by their values, so that positions reveal nothing."""
+    known, kinds = np.zeros((len(disclosed), len(scales.columns))), []
     means: dict[str, FloatArray] = {}
     counts: dict[str, FloatArray] = {}
     for j, (name, column, kind) in enumerate(scales.columns):
         width = 1 if kind == NUMBER else len(scales.categories[name].names) if kind == CATEGORY else 0
         nothing = [0.0] * (1 + width)
-        values = np.array([own.get(column, nothing) for own in shown]).reshape(len(shown), 1 + width)
+        values = np.array([own.get(column, nothing) for own in disclosed])
+        values = values.reshape(len(disclosed), 1 + width)
         known[:, j] = values[:, 0]
         there = bool(values[:, 0].any())
         kinds.append(kind if there or kind not in (NUMBER, CATEGORY) else EMPTY)
@@ -183,13 +184,13 @@ def assemble_summary(scales: Scales, shown: Sequence[Cells], made: str = "") -> 
             means[column] = np.ascontiguousarray(values[:, 1])
         elif there and kind == CATEGORY:
             counts[column] = np.ascontiguousarray(values[:, 1:])
-    copy = SummaryTable(
+    summary = SummaryTable(
         names=tuple(column for _, column, _ in scales.columns),
         kinds=tuple(kinds),
         categories={
             column: scales.categories[name].names for name, column, _ in scales.columns if column in counts
         },
-        people=np.array([own[PEOPLE][0] for own in shown]),
+        people=np.array([own[PEOPLE][0] for own in disclosed]),
         known=known,
         means=means,
         counts=counts,
@@ -198,11 +199,11 @@ def assemble_summary(scales: Scales, shown: Sequence[Cells], made: str = "") -> 
         made=made or datetime.now(UTC).date().isoformat(),
         named=scales.named,
     )
-    return _sorted(copy)
+    return _sorted(summary)
 
 
 def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, float]:
-    """The mean squared distances of persons from the means of their groups, and from the mean of all."""
+    """The mean squared distances of people from the means of their groups, and from the mean of all."""
     sizes = np.bincount(labels)
     overall = float(np.var(Z, axis=0, dtype=np.float64).sum())
     between = 0.0
@@ -212,52 +213,54 @@ def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, flo
     return max(overall - between, 0.0), overall
 
 
-def min_size_for(min_group_size: int, holes: float, people: int) -> int:
-    """The least size of groups, where at most the share ``holes`` of so many persons lacks a value."""
-    return min(size_with_missing(min_group_size, holes), max(min_group_size, people // 2))
+def min_size_for(min_group_size: int, missing: float, people: int) -> int:
+    """Return the smallest size of groups if at most the share ``missing`` of the people lacks a value."""
+    return min(size_with_missing(min_group_size, missing), max(min_group_size, people // 2))
 
 
-def size_with_missing(min_group_size: int, holes: float) -> int:
-    """The least size of groups of which at least g persons mostly have a value, where ``holes`` have none.
+def size_with_missing(min_group_size: int, missing: float) -> int:
+    """Return the smallest size of groups in which at least g people mostly have a value.
 
-    >>> [size_with_missing(5, holes) for holes in (0.0, 0.01, 0.05, 0.1, 0.2)]
+    ``missing`` is the share of people without a value.
+
+    >>> [size_with_missing(5, missing) for missing in (0.0, 0.01, 0.05, 0.1, 0.2)]
     [5, 5, 6, 7, 10]
     """
-    if holes > _MANY_MISSING:
+    if missing > _MANY_MISSING:
         return 2 * min_group_size
     for size in range(min_group_size, 2 * min_group_size):
-        chance = (comb(size, k) * (1 - holes) ** k * holes ** (size - k) for k in range(min_group_size))
+        chance = (comb(size, k) * (1 - missing) ** k * missing ** (size - k) for k in range(min_group_size))
         if sum(chance) <= _SUPPRESSED:
             return size
     return 2 * min_group_size
 
 
 def missing_share(missing: int, people: int, used: bool) -> float:
-    """The share of the persons who lack a value in a column; 0 where the column is not shown."""
+    """Return the share of the people without a value in a column; 0 if the column is suppressed."""
     return missing / people if used else 0.0
 
 
 def _members(labels: IntArray) -> list[IntArray]:
-    """The persons of each group."""
+    """The people of each group."""
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
     ends = np.cumsum(np.bincount(labels[order]))
     return np.split(order, ends[:-1]) if len(ends) else []
 
 
-def _sorted(copy: SummaryTable) -> SummaryTable:
-    """The copy with its rows in the order of their values: their places say nothing."""
-    order = np.lexsort([np.nan_to_num(values) for _, values in reversed(copy.cells())])
+def _sorted(summary: SummaryTable) -> SummaryTable:
+    """The summary table with its rows sorted by their values, so that positions reveal nothing."""
+    order = np.lexsort([np.nan_to_num(values) for _, values in reversed(summary.cells())])
     return replace(
-        copy,
-        people=copy.people[order],
-        known=copy.known[order],
-        means={name: mean[order] for name, mean in copy.means.items()},
-        counts={name: by_category[order] for name, by_category in copy.counts.items()},
+        summary,
+        people=summary.people[order],
+        known=summary.known[order],
+        means={name: mean[order] for name, mean in summary.means.items()},
+        counts={name: by_category[order] for name, by_category in summary.counts.items()},
     )
 
 
 def table_from_array(X: FloatArray) -> Table:
-    """An array as a table; its columns are called 0, 1, 2 ..."""
+    """Return an array as a table; its columns are called 0, 1, 2 ..."""
     names = tuple(str(j) for j in range(X.shape[1]))
     return Table(names, (NUMBER,) * len(names), {}, np.asarray(X, dtype=np.float64))

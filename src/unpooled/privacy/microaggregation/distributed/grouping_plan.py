@@ -1,4 +1,4 @@
-"""The plan of a copy that is made in parts: all that a part must know of the whole to make its groups."""
+"""The plan of a summary table that is made in parts: what a part must know of the whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from unpooled.typing import FloatArray, IntArray
 
 
 class PartGroups(NamedTuple):
-    """Facts about the groups of one part, which those of the others are added to."""
+    """Facts about the groups of one part, to be combined with those of the others."""
 
     number: int  # of the part
     digest: str  # of its groups
     inside: tuple[WithinGroupSquares, ...]  # by column
-    disclosed: tuple[bool, ...]  # by column: some group shows it
-    sums: tuple[tuple[float, float], ...]  # by column: persons with a value, and their sum
+    disclosed: tuple[bool, ...]  # by column: some group discloses it
+    sums: tuple[tuple[float, float], ...]  # by column: people with a value, and their sum
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,30 @@ class SummaryPlan:
 
     settings: SummarySettings
     scales: Scales
-    rows: Mapping[str, tuple[int, ...]]  # of every category: of each level that the copy has
+    rows: Mapping[
+        str, tuple[int, ...]
+    ]  # by categorical column: the rows of each category of the summary table
     made: str
-    disclosed: tuple[bool, ...] = ()  # by column: some group of the whole shows it
-    means: tuple[float, ...] = ()  # by column: over all groups that show it
+    disclosed: tuple[bool, ...] = ()  # by column: some group of the whole discloses it
+    means: tuple[float, ...] = ()  # by column: over all groups that disclose it
     digests: tuple[str, ...] = ()  # of the groups of every part
 
     def grouped(self, part: SummaryPart) -> tuple[SummaryTable, PartGroups]:
-        """The groups of a part, and what must be known of those of all parts to complete them."""
+        """Return the groups of a part, and the facts that complete them once all parts are known."""
         table, people, scales = part.table, part.people, self.scales
         people.link_missing(scales.collinear)
         Z = points(table, people, scales, self.settings, self._holders)
         labels = groups(Z, scales.min_size)
         del Z
         disclosed, inside = disclosed_groups(table, people, scales, self.settings, labels)
-        copy = assemble_summary(scales, disclosed, self.made)
-        means = [copy.means.get(name, np.zeros(len(copy))) for name in copy.names]
-        sums = tuple((float(n.sum()), float(n @ x)) for n, x in zip(copy.known.T, means, strict=True))
-        there = tuple(name in copy.means or name in copy.counts for name in copy.names)
-        return copy, PartGroups(part.number, _digest(copy), inside, there, sums)
+        summary = assemble_summary(scales, disclosed, self.made)
+        means = [summary.means.get(name, np.zeros(len(summary))) for name in summary.names]
+        sums = tuple((float(n.sum()), float(n @ x)) for n, x in zip(summary.known.T, means, strict=True))
+        there = tuple(name in summary.means or name in summary.counts for name in summary.names)
+        return summary, PartGroups(part.number, _digest(summary), inside, there, sums)
 
     def completed_by(self, parts: Sequence[PartGroups]) -> "SummaryPlan":
-        """The plan with the variance within the groups of all parts, and the columns that are shown."""
+        """Return the plan with the variance within the groups of all parts, and the disclosed columns."""
         within = [
             WithinGroupSquares.together(of).variance
             for of in zip(*(part.inside for part in parts), strict=True)
@@ -73,43 +75,47 @@ class SummaryPlan:
         )
 
     def check_same(self, again: PartGroups) -> None:
-        """InputError if a part has other groups than at first: their difference could be one person."""
+        """Raise InputError if a part has other groups than before: their difference could be one person."""
         if again.digest != self.digests[again.number]:
-            raise InputError("its rows are not those of which the copy was made: a copy must be made anew")
+            raise InputError(
+                "its rows are not those of which the summary table was made. Make the summary table again."
+            )
 
-    def complete(self, copy: SummaryTable) -> SummaryTable:
-        """The groups of a part as a copy that has the columns, levels and variances of the whole."""
-        kinds, means, counts = list(copy.kinds), dict(copy.means), dict(copy.counts)
-        categories = dict(copy.categories)
+    def complete(self, summary: SummaryTable) -> SummaryTable:
+        """Return the groups of a part as a table with the columns, categories and variances of the whole."""
+        kinds, means, counts = list(summary.kinds), dict(summary.means), dict(summary.counts)
+        categories = dict(summary.categories)
         for j, (name, column, kind) in enumerate(self.scales.columns):
             if self.disclosed[j] and column not in means and column not in counts:
                 kinds[j] = kind
                 if kind == NUMBER:
-                    means[column] = np.zeros(len(copy))
+                    means[column] = np.zeros(len(summary))
                 elif kind == CATEGORY:
                     categories[column] = self.scales.categories[name].names
-                    counts[column] = np.zeros((len(copy), len(categories[column])))
+                    counts[column] = np.zeros((len(summary), len(categories[column])))
         within = np.array(self.scales.within)
         return replace(
-            copy, kinds=tuple(kinds), means=means, counts=counts, categories=categories, within=within
+            summary, kinds=tuple(kinds), means=means, counts=counts, categories=categories, within=within
         )
 
-    def matrix(self, copy: SummaryTable) -> FloatArray:
-        """(groups, columns) the means of a part of an array; a cell that is not shown has its column's."""
-        lacking = [name for name, disclosed in zip(copy.names, self.disclosed, strict=True) if not disclosed]
+    def matrix(self, summary: SummaryTable) -> FloatArray:
+        """Return (groups, columns) the means of a part of an array, a column's mean in suppressed cells."""
+        lacking = [
+            name for name, disclosed in zip(summary.names, self.disclosed, strict=True) if not disclosed
+        ]
         if lacking:
-            raise InputError(f"column {lacking[0]} has too few values for a copy")
-        X = np.stack([copy.means.get(name, np.zeros(len(copy))) for name in copy.names], axis=1)
-        return np.where(copy.known > 0, X, np.array(self.means))
+            raise InputError(f"column {lacking[0]} has too few values for a summary table")
+        X = np.stack([summary.means.get(name, np.zeros(len(summary))) for name in summary.names], axis=1)
+        return np.where(summary.known > 0, X, np.array(self.means))
 
     def _holders(self, name: str) -> IntArray:
-        """The rows of every level that the copy has of a category, in the whole."""
+        """The rows of every category of a column of the summary table, in the whole."""
         return np.array(self.rows[name], dtype=np.int64)
 
 
-def _digest(copy: SummaryTable) -> str:
-    """A digest of groups, from their numbers as they are in memory: a text of many groups would take long."""
-    found = sha256(repr((copy.names, copy.kinds, copy.categories)).encode())
-    for values in (copy.people, copy.known, *copy.means.values(), *copy.counts.values()):
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
+def _digest(summary: SummaryTable) -> str:
+    """A digest of groups, from their numbers in memory: the text of many groups would take long."""
+    digest = sha256(repr((summary.names, summary.kinds, summary.categories)).encode())
+    for values in (summary.people, summary.known, *summary.means.values(), *summary.counts.values()):
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Order statistics of numbers that are in several parts, by counting: exact, and no part shows its numbers.
+"""Order statistics of numbers that are in several parts, by counting: exact, and no part sends its numbers.
 
 A float64 is a whole number of 64 bits whose order is that of the floats. The number at a rank is found from
 its leading bits to its last: in every step each part counts, of its numbers that begin as the sought one
@@ -22,8 +22,8 @@ STEPS = len(_BITS)
 def keys_of(x: FloatArray) -> Keys:
     """(n,) whole numbers in the order of the floats; 0 and -0 are the same."""
     bits = (x + 0.0).view(np.uint64)
-    found: Keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    return found
+    keys: Keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    return keys
 
 
 def value_of(key: int) -> float:

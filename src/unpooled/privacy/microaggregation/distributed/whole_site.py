@@ -1,12 +1,12 @@
-"""The copy of a site whose rows are in several parts: scales and levels of the whole, groups within parts.
+"""The summary table of a site whose rows are in several parts: scales of the whole, groups within parts.
 
 ::
 
-    facts -> ids -> twins -> persons by level -> order statistics -> sums -> groups in every part
+    facts -> ids -> collinear columns -> people by category -> order statistics -> sums -> groups by part
 
-``plan_of`` is a protocol: it yields a measure, which is asked of every part, and is sent the sum of what
-they answered. Every number of the plan is that of the whole, to the last bit, however the rows are divided.
-Which columns are twins is seen in a sample of 20,000 rows, which depends on the order of the rows.
+``plan_of`` is a protocol: it yields a measure, which every part answers, and receives the sum of the answers.
+Every number of the plan is that of the whole, to the last bit, however the rows are divided. Collinear
+columns are found in a sample of 20,000 rows, which depends on the order of the rows.
 """
 
 from collections import Counter
@@ -47,26 +47,26 @@ from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.protocol.exact_sum import ExactSum, exact_sum, normalized
 
 CollinearSets = tuple[tuple[str, ...], ...]
-Columns = tuple[tuple[str, str, str], ...]  # (column, its name in the copy, its kind)
+Columns = tuple[tuple[str, str, str], ...]  # (column, its name in the summary table, its kind)
 Asking = Generator[Any, Any, Any]
 _IDS_AT_ONCE = 1 << 20
 
 
 def facts_of(settings: SummarySettings) -> Generator[Any, Any, tuple[list[PartFacts], int]]:
-    """The tables of all parts, and the least size of a group; TooFewPeopleError if there are fewer."""
+    """Return the tables of all parts, and the minimum group size; TooFewPeopleError if they are fewer."""
     answer = yield AskFacts()
     parts = sorted(answer["parts"])
     people = sum(part.people for part in parts)
     min_group_size = settings.group_size_for(people)
     if people < min_group_size:
-        raise TooFewPeopleError(f"there are fewer than {min_group_size} persons: too few for a copy")
+        raise TooFewPeopleError(f"there are fewer than {min_group_size} people, too few for a summary table")
     return parts, min_group_size
 
 
 def plan_of(
     parts: Sequence[PartFacts], min_group_size: int, settings: SummarySettings
 ) -> Generator[Any, Any, SummaryPlan]:
-    """The plan by which every part makes its groups."""
+    """Return the plan by which every part forms its groups."""
     people = sum(part.people for part in parts)
     columns = _columns(parts)
     if settings.person and len(parts) > 1:
@@ -76,24 +76,24 @@ def plan_of(
     same = yield from _collinear(parts, columns)
     numbers = tuple(name for name, _, kind in columns if kind == NUMBER)
     categorical = tuple(name for name, _, kind in columns if kind == CATEGORY)
-    # down: columns; up: persons with a value, persons and rows by level
+    # down: columns; up: people with a value, people and rows by category
     counted = yield AskNonMissing(same, numbers, categorical)
     holders: dict[str, Counter[str]] = {name: counted["holders", name] for name in categorical}
-    # down: common levels; up: persons who have another one
-    beside = yield AskRareCategories(
+    # down: common categories; up: people who have another one
+    rare = yield AskRareCategories(
         same, {name: common_categories(of, min_group_size) for name, of in holders.items()}
     )
     categories = {
-        name: categories_from_counts(of, beside[name], min_group_size) for name, of in holders.items()
+        name: categories_from_counts(of, rare[name], min_group_size) for name, of in holders.items()
     }
     known = {name: counted["known", name] for name in (*numbers, *categorical)}
     enough = [name for name in numbers if not too_few(known[name], min_group_size)]
-    found = yield from _spreads({name: known[name] for name in enough}, same, min_group_size)
-    spreads: dict[str, ColumnSpread | None] = {name: found.get(name) for name in numbers}
-    holes = max((_missing(name, known, people, spreads, categories) for name in known), default=0.0)
+    measured = yield from _spreads({name: known[name] for name in enough}, same, min_group_size)
+    spreads: dict[str, ColumnSpread | None] = {name: measured.get(name) for name in numbers}
+    missing = max((_missing(name, known, people, spreads, categories) for name in known), default=0.0)
     scales = Scales(
         min_group_size,
-        min_size_for(min_group_size, holes, people),
+        min_size_for(min_group_size, missing, people),
         columns,
         spreads,
         categories,
@@ -108,31 +108,31 @@ def _columns(parts: Sequence[PartFacts]) -> Columns:
     """The columns of the whole."""
     check_same_columns([[name for name, _, _ in part.columns] for part in parts])
     kinds = [{name: kind for name, _, kind in part.columns} for part in parts]
-    return tuple((name, shown, kind_in_all(name, kinds)) for name, shown, _ in parts[0].columns)
+    return tuple((name, released, kind_in_all(name, kinds)) for name, released, _ in parts[0].columns)
 
 
 def _without_wide(columns: Columns) -> Generator[Any, Any, Columns]:
-    """The columns; a category of too many levels in the whole is text, as if it were read as one file."""
+    """The columns; one with too many categories in the whole is text, as if it were read as one file."""
     categorical = tuple(name for name, _, kind in columns if kind == CATEGORY)
     if not categorical:
         return columns
-    # down: categories; up: their levels
+    # down: categorical columns; up: their categories
     counted = yield AskNonMissing((), (), categorical)
     wide = {name for name in categorical if len(counted["holders", name]) > MAX_CATEGORIES}
-    return tuple((name, shown, TEXT if name in wide else kind) for name, shown, kind in columns)
+    return tuple((name, released, TEXT if name in wide else kind) for name, released, kind in columns)
 
 
 def _rows_by_place(categories: SummaryCategories, rows: Mapping[str, int]) -> tuple[int, ...]:
-    """The rows of every level that the copy has: a rare one has no name in the plan."""
-    found = [0] * len(categories.names)
-    if found:
+    """The rows of every category of the summary table: a rare one has no name in the plan."""
+    counts = [0] * len(categories.names)
+    if counts:
         for place, count in zip(categories.places(tuple(rows)).tolist(), rows.values(), strict=True):
-            found[place] += count
-    return tuple(found)
+            counts[place] += count
+    return tuple(counts)
 
 
 def _check_ids(people: int, column: str) -> Asking:
-    """InputError if somebody has rows in two parts: he would be two persons in the copy."""
+    """Raise InputError if somebody has rows in two parts: they would be two people in the summary table."""
     shares = max(1, -(-people // _IDS_AT_ONCE))
     for share in range(shares):
         # down: which share; up: digests of ids
@@ -141,13 +141,14 @@ def _check_ids(people: int, column: str) -> Asking:
         twice = len(ids) - len(np.unique(ids))
         if twice:
             raise InputError(
-                f"{twice} of its persons have rows in several partitions: in a copy all rows of a person, by "
-                f"column {column}, must be in one (parquet_partitions(..., person={column!r}) divides so)"
+                f"{twice} of its people have rows in several partitions. For a summary table all rows of a "
+                f"person, by column {column}, must be in one partition. Use parquet_partitions(..., "
+                f"person={column!r})."
             )
 
 
 def _collinear(parts: Sequence[PartFacts], columns: Columns) -> Generator[Any, Any, CollinearSets]:
-    """Columns that tell the same and have different holes."""
+    """Collinear columns with missing values in different rows."""
     looked_at = tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY))
     if not {name for part in parts for name in part.missing}.intersection(looked_at):
         return ()
@@ -174,7 +175,7 @@ def _missing(
 def _spreads(
     known: Mapping[str, int], same: CollinearSets, min_group_size: int
 ) -> Generator[Any, Any, dict[str, ColumnSpread]]:
-    """The spreads of columns, by the persons who have a value: ``cells.spread_of`` in parts."""
+    """The spreads of columns, by the people who have a value: ``group_means.spread_of`` in parts."""
     if not known:
         return {}
     trimmed = {name: TrimmedRange.from_count(n, min_group_size) for name, n in known.items()}
@@ -190,7 +191,7 @@ def _spreads(
     near = {name: trimmed[name][1] for name in known}
     away = yield from _ranked({name: (t.first, t.end - 1) for name, t in near.items()}, same, median)
     typical = yield from _means(away, near, same, median, {})
-    # down: medians; up: persons who have them
+    # down: medians; up: people who have them
     equal = yield AskSums(same, {}, median)
     return {
         name: spread_from(
@@ -206,7 +207,7 @@ def _ranked(
     """The numbers at ranks of every column."""
     search = {name: RankSearch(of) for name, of in ranks.items()}
     for step in range(STEPS):
-        # down: how the numbers begin; up: how they go on
+        # down: how the numbers begin; up: how they continue
         answer = yield AskDigitCounts(
             same, step, {name: one.prefixes for name, one in search.items()}, origin
         )

@@ -1,8 +1,7 @@
-"""One part of a site's rows, where they are: measures of its persons, which add up to those of the whole.
+"""One part of a site's rows: measures of its people, which add up to those of the whole.
 
-A measure is asked of every part. It answers with values by name that have a sum: counts, exact sums, tuples
-that are joined. A part keeps nothing between two measures but its rows: one that was lost, and is read again,
-answers the same.
+Every part answers a measure, with values by name that have a sum: counts, exact sums, tuples that are joined.
+A part keeps only its rows between two measures: one that was lost, and is read again, gives the same answers.
 """
 
 from collections import Counter
@@ -28,7 +27,7 @@ _DIGEST = 16  # bytes of the digest of an id
 
 
 class SummaryPart:
-    """The persons of one part; all rows of a person are in one part."""
+    """The people of one part; all rows of a person are in one part."""
 
     def __init__(self, number: int, rows: Table | FloatArray, settings: SummarySettings) -> None:
         self.number, self.settings = number, settings
@@ -38,10 +37,10 @@ class SummaryPart:
         self._digests: npt.NDArray[Any] | None = None
 
     def digests(self) -> npt.NDArray[Any]:
-        """Digests of the ids of all persons."""
+        """Return digests of the ids of all people."""
         if self._digests is None:
-            found = [blake2b(one.encode(), digest_size=_DIGEST).digest() for one in self.people.ids]
-            self._digests = np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, 2)
+            digests = [blake2b(one.encode(), digest_size=_DIGEST).digest() for one in self.people.ids]
+            self._digests = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)
         return self._digests
 
     def categories_of(self, name: str) -> tuple[str, ...]:
@@ -55,8 +54,8 @@ class PartFacts(NamedTuple):
     rows: int
     people: int
     named: bool
-    columns: tuple[tuple[str, str, str], ...]  # (column, its name in the copy, its kind)
-    missing: tuple[str, ...]  # columns with a cell that has no value
+    columns: tuple[tuple[str, str, str], ...]  # (column, its name in the summary table, its kind)
+    missing: tuple[str, ...]  # columns with a missing value
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class AskFacts:
 
 @dataclass(frozen=True)
 class AskIds:
-    """Digests of the ids of persons, of a share of them: number ``share`` of ``shares``."""
+    """Digests of the ids of a share of the people: number ``share`` of ``shares``."""
 
     share: int
     shares: int
@@ -88,7 +87,7 @@ class AskIds:
 
 @dataclass(frozen=True)
 class AskSample:
-    """Every ``step``-th row of the whole, of some columns; ``starts`` has the place of each part's first."""
+    """Every ``step``-th row of the whole, of some columns; ``starts`` has each part's first position."""
 
     step: int
     starts: tuple[int, ...]
@@ -107,7 +106,7 @@ class AskSample:
 
 @dataclass(frozen=True)
 class AskNonMissing:
-    """Persons who have a value in a column; of a category the persons, and the rows, of every level."""
+    """People with a value in a column; for a categorical column also people and rows by category."""
 
     collinear: tuple[tuple[str, ...], ...]
     numbers: tuple[str, ...]
@@ -115,21 +114,21 @@ class AskNonMissing:
 
     def answer(self, part: SummaryPart) -> Measured:
         part.people.link_missing(self.collinear)
-        found: Measured = {}
+        measured: Measured = {}
         for name in self.numbers:
-            found["known", name] = int((~np.isnan(part.people.number(name))).sum())
+            measured["known", name] = int((~np.isnan(part.people.number(name))).sum())
         for name in self.categorical:
             has, categories = part.people.category(name), part.categories_of(name)
             rows = np.bincount(has.category, minlength=len(categories))
-            found["known", name] = len(np.unique(has.who))
-            found["holders", name] = category_counts(categories, has)
-            found["rows", name] = Counter(dict(zip(categories, rows.tolist(), strict=True)))
-        return found
+            measured["known", name] = len(np.unique(has.who))
+            measured["holders", name] = category_counts(categories, has)
+            measured["rows", name] = Counter(dict(zip(categories, rows.tolist(), strict=True)))
+        return measured
 
 
 @dataclass(frozen=True)
 class AskRareCategories:
-    """Persons who have a level of a category that is not common."""
+    """People who have a category that is not common."""
 
     collinear: tuple[tuple[str, ...], ...]
     common: Mapping[str, tuple[str, ...]]
@@ -153,11 +152,11 @@ class AskDigitCounts:
 
     def answer(self, part: SummaryPart) -> Measured:
         part.people.link_missing(self.collinear)
-        found: Measured = {}
+        measured: Measured = {}
         for name, prefixes in self.prefixes.items():
             keys: Keys = keys_of(_numbers(part, name, self.origin.get(name)))
-            found |= {(name, p): n for p, n in digit_counts(keys, self.step, prefixes).items()}
-        return found
+            measured |= {(name, p): n for p, n in digit_counts(keys, self.step, prefixes).items()}
+        return measured
 
 
 class ValueRange(NamedTuple):
@@ -171,7 +170,7 @@ class ValueRange(NamedTuple):
 
 @dataclass(frozen=True)
 class AskSums:
-    """Exact sums over numbers of columns, and how many persons have a certain number."""
+    """Exact sums over numbers of columns, and the number of people who have a certain number."""
 
     collinear: tuple[tuple[str, ...], ...]
     between: Mapping[str, ValueRange]  # by column
@@ -179,17 +178,17 @@ class AskSums:
 
     def answer(self, part: SummaryPart) -> Measured:
         part.people.link_missing(self.collinear)
-        found: Measured = {}
+        measured: Measured = {}
         for name, (low, high, origin, center) in self.between.items():
             x = _numbers(part, name, origin)
-            found["sum", name] = exact_sum(summed(x[(x > low) & (x < high)], center))
+            measured["sum", name] = exact_sum(summed(x[(x > low) & (x < high)], center))
         for name, value in self.equal.items():
-            found["equal", name] = int((_numbers(part, name, None) == value).sum())
-        return found
+            measured["equal", name] = int((_numbers(part, name, None) == value).sum())
+        return measured
 
 
 def summed(x: FloatArray, center: float | None) -> FloatArray:
-    """The numbers that are summed."""
+    """Return the numbers that are summed."""
     return x if center is None else (x - center) ** 2
 
 
