@@ -41,7 +41,7 @@ def test_a_small_run_is_proved(small):
     assert "k = 3, 30 rows at 2 sites" in said
     assert "Proved: no 3 centres go below" in said
     assert "No clustering into 3 groups can be more than" in said
-    assert "This clustering is within 0.01 % of the best possible." in said
+    assert "This clustering is within 0.01% of the best possible." in said
     proof = json.loads(unpooled("certify", small, "--json")[1])
     assert proof["proved"]
     assert proof["gap"] <= 1e-4
@@ -70,7 +70,7 @@ def test_fit_puts_the_sentence_in_its_report(tmp_path, protect):
     run = run_on(tmp_path, rows, 3, *options)
     told = json.loads((run / "result.json").read_text())["certificate"]
     assert told.startswith("No clustering into 3 groups can be more than")
-    assert told.endswith("not about the rows behind them.") == (protect == "summary")
+    assert told.endswith("not the rows behind them.") == (protect == "summary")
     for page in (run / "report.html", tmp_path / "page.html"):
         assert told.split(" % better")[0] in page.read_text()
     assert told == json.loads(unpooled("certify", run, "--effort", "quick", "--json")[1])["sentence"]

@@ -35,7 +35,7 @@ def test_files_by_a_site_column(patients, tmp_path):
     got = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,summary")
     assert got.exit_code == 0, got.output
     assert "60 rows, 2 columns, 2 sites, k = 2" in got.stdout
-    assert "run 4 of 4, and the attack on it: k-fed, protection copy, seed 0\n" in got.stderr
+    assert "run 4 of 4, and the attack on it: k-fed, protection summary, seed 0\n" in got.stderr
     (said,) = json.loads((out / "comparison.json").read_text())
     assert {(r["method"], r["protection"]) for r in said["runs"]} == {
         (m, p) for m in ("lloyd", "k-fed") for p in ("none", "summary")
@@ -44,7 +44,7 @@ def test_files_by_a_site_column(patients, tmp_path):
     assert (out / "figure-1.svg").read_text().startswith("<svg")
     assert "figure-1.svg" in (out / "comparison.md").read_text()
     again = compared(*words, "--method", "lloyd", "--protect", "none")
-    assert (again.exit_code, "say --overwrite to replace it" in again.stderr) == (1, True)
+    assert (again.exit_code, "Use --overwrite to replace it" in again.stderr) == (1, True)
     split = compared(
         *words, "--split", "dirichlet:.3", "--sites", 3, "--protect", "none", "--method", "lloyd",
         "--overwrite", "--json", "--runs", 2,
@@ -85,16 +85,16 @@ def test_a_method_of_your_own(patients, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "-k says how many clusters the files have, e.g. -k 3"),
+        ((), "-k is missing. Set the number of clusters, such as -k 3."),
         (("-k", "2", "--suite", "shapes"), "give files or --suite, not both"),
-        (("-k", "2", "--method", "best"), "--method must be of lloyd, "),
-        (("-k", "2", "--protect", "hope"), "--protect must be of none, copy, trusted, noise, got 'hope'"),
-        (("-k", "2", "--runs", "0"), "--runs must be >= 1, got 0"),
+        (("-k", "2", "--method", "best"), "--method must be one of lloyd, "),
+        (("-k", "2", "--protect", "hope"), "--protect must be one of none, summary, raw, dp, got 'hope'"),
+        (("-k", "2", "--runs", "0"), "--runs must be at least 1, got 0"),
         (
             ("-k", "2", "--data", "."),
-            "--data is a folder with further sets for --suite images or debian; files takes none",
+            "--data is a folder with more sets for --suite images or debian; files takes none",
         ),
-        (("-k", "2", "--split", "dirichlet"), "this split goes by labels, and none are known"),
+        (("-k", "2", "--split", "dirichlet"), "this split needs labels, and there are none"),
     ],
 )
 def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, message):
@@ -105,12 +105,13 @@ def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, m
     assert not (tmp_path / "out").exists()
 
 
-def test_a_suite_by_name(tmp_path):
+def test_a_suite_by_name(patients, tmp_path):
     got = compared("--suite", "sounds", "--out", tmp_path / "out")
-    assert "suites are shapes, tabular, images, private, debian, or a folder of tables, got" in got.stderr
-    for words in (("--suite", "shapes"), ()):
+    assert "Use shapes, tabular, images, private, debian, or a folder of tables." in got.stderr
+    assert "give files or --suite" in compared("--out", tmp_path / "out").stderr
+    for words in (("--suite", "shapes"), (patients, "-k", 2)):
         got = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
-        assert "--data is a folder with further sets for --suite images or debian" in got.stderr
+        assert "--data is a folder with more sets for --suite images or debian" in got.stderr
         assert not (tmp_path / "out").exists()
     got = compared("--suite", "debian", "--data", tmp_path, "--out", tmp_path / "out")
     assert (got.exit_code, "apt install r-cran-cluster r-cran-mass" in got.stderr) == (1, True)
@@ -140,15 +141,18 @@ def test_a_folder_is_a_suite_of_its_tables(patients, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--suite", "{here}"), "-k or --label must say how many clusters its sets have"),
+        (
+            ("--suite", "{here}"),
+            "the number of clusters is not known. Give -k, or a column of labels with --label.",
+        ),
         (("--suite", "{here}/none"), "none: there is no such folder"),
-        (("--suite", "{here}/empty", "-k", "2"), "empty: no file is a table (.csv, "),
+        (("--suite", "{here}/empty", "-k", "2"), "empty: no file is a table. Add files that end in .csv, "),
         (("--suite", "{here}", "--label", "kind"), "kind"),
         (
             ("--suite", "shapes", "-k", "2"),
-            "-k is of files or a folder; the sets of --suite shapes",
+            "-k is for files or a folder; the sets of --suite shapes",
         ),
-        (("--suite", "{here}", "-k", "2", "--method", "lloyd:published"), "--method must be of lloyd, "),
+        (("--suite", "{here}", "-k", "2", "--method", "lloyd:published"), "--method must be one of lloyd, "),
         (("--suite", "{here}", "-k", "2", "--out", "{here}"), "{here}"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_huge_number_is_one_error_with_its_place(value, mixed, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(InputError, match=f"site a, {said}"):
-            unpooled.cluster({"a": rows, "b": table(1)}, k=2)
+            unpooled.cluster({"a": rows, "b": table(1)}, n_clusters=2)
         path = tmp_path / "a.csv"
         rows.to_csv(path, index=False)
         with pytest.raises(InputError, match=said.replace("row 8", "line 9")) as error:
@@ -68,9 +68,9 @@ def test_a_number_at_the_limit_is_clustered_and_printed_short():
     for scale in ("standard", "none", "log", "rank"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            result = unpooled.cluster({"a": rows, "b": table(1)}, k="2..3", scale=scale)
+            result = unpooled.cluster({"a": rows, "b": table(1)}, n_clusters="2..3", scale=scale)
         assert not re.search(r"\d{20}", repr(result) + result.job_result.report())
-    assert "1e+100" in repr(unpooled.cluster({"a": rows, "b": table(1)}, k=4))
+    assert "1e+100" in repr(unpooled.cluster({"a": rows, "b": table(1)}, n_clusters=4))
 
 
 # ---------------------------------------------------------------- tables as pandas and Excel write them
@@ -125,7 +125,7 @@ def test_a_range_of_k_beyond_the_rows_is_told_as_it_was_typed(files):
     code, _, err = command("fit", "a.csv", "b.csv", "-k", "2..1000")
     assert (code, err) == (
         1,
-        "unpooled: k = 2 to 1000 is asked for, and there are 120 rows: k is at most that\n",
+        "unpooled: k = 2 to 1000 is too many for 120 rows. Use a k of at most 120\n",
     )
 
 
@@ -157,7 +157,7 @@ def test_predict_names_the_file_and_the_way_out(files):
 )
 def test_what_cluster_says_has_a_place(data, says):
     with pytest.raises(UnpooledError, match=re.escape(says)):
-        unpooled.cluster(data, k=2)
+        unpooled.cluster(data, n_clusters=2)
 
 
 def test_the_usual_spelling_is_kept(files):
@@ -176,20 +176,20 @@ def test_clusters_of_the_same_sites_are_said_together():
 
 
 def test_a_dash_is_explained_where_there_is_one(files):
-    report = unpooled.cluster({"a": table(0), "b": table(1)}, k=3).job_result.report()
+    report = unpooled.cluster({"a": table(0), "b": table(1)}, n_clusters=3).job_result.report()
     assert "&ndash;: none" not in report
     far = table(2).assign(age=900.0)
-    assert "&ndash;: none" in unpooled.cluster({"a": table(0), "b": far}, k=2).job_result.report()
+    assert "&ndash;: none" in unpooled.cluster({"a": table(0), "b": far}, n_clusters=2).job_result.report()
 
 
 def test_the_report_of_a_result_does_not_overwrite_its_rows(files):
     before = (files / "a.csv").read_bytes()
     with pytest.raises(InputError, match="an input is never overwritten"):
-        unpooled.cluster({"a": "a.csv", "b": table(1)}, k=2).report("a.csv", overwrite=True)
+        unpooled.cluster({"a": "a.csv", "b": table(1)}, n_clusters=2).report("a.csv", overwrite=True)
     assert (files / "a.csv").read_bytes() == before
 
 
 def test_what_decides_about_k_is_said_and_the_first_command_suits_its_table(files):
     _, said, _ = command("fit", "a.csv", "b.csv", "-k", "2..4")
-    assert "What decides: gain (" in said
+    assert "Deciding figures: gain (" in said
     assert "--categorical cp,restecg,slope,thal" in " ".join(command("--help")[1].split())

@@ -306,7 +306,7 @@ def test_a_file_changed_in_between_is_noticed(clinics, tmp_path):
 def test_stopped_by_hand_it_says_how_to_go_on(slow, tmp_path):
     done = struck("SIGINT", "after", 2, "fit", *slow, "-k", "9,10", "--out", tmp_path / "run")
     assert done.returncode != 0
-    assert f"unpooled resume {tmp_path / 'run'} goes on" in done.stderr
+    assert f"unpooled resume {tmp_path / 'run'} continues the run" in done.stderr
 
 
 def test_one_live_line_on_a_terminal(slow, tmp_path):
@@ -342,7 +342,7 @@ def mistakes(folder):
     lone = put("lone.csv", "x,y\n" + "1,\n2,\n3,\n" * 10)
     return [
         ([folder / "gone.csv", "-k", 2], "gone.csv: no such file"),
-        ([folder / "no*.csv", "-k", 2], "no file is named like"),
+        ([folder / "no*.csv", "-k", 2], "no file matches"),
         ([put("empty.csv", ""), "-k", 2], "empty.csv: the file is empty"),
         ([put("ragged.csv", "x,y\n1,2\n3\n"), "-k", 2], "ragged.csv, line 3: 1 fields"),
         ([good, "-k", 2, "--delimiter", ";"], "one column when split at ';'"),
@@ -354,13 +354,13 @@ def mistakes(folder):
         ([good, "-k", 41], "k=41 clusters from 40 rows"),
         ([good, "-k", 0], "k must be at least 1"),
         ([good, "-k", "five"], "k must be a number"),
-        ([good, "-k", "5..2"], "k must be at least 1, and a range must rise"),
+        ([good, "-k", "5..2"], "k must be at least 1, each k once, and a range must increase"),
         ([good, "-k", 2, "--report", folder / "nowhere" / "r.html"], "there is no folder"),
         ([good, "-k", 2, "--report", folder], "there is a folder of that name"),
         ([good, "-k", 2, "--method", "kmeans"], "method must be one of"),
         ([good, "-k", 2, "--scale", "cube"], "scale must be one of"),
         ([good, "-k", 2, "--scale", "min-max"], "min-max needs declared bounds"),
-        ([good, "-k", 2, "--bounds", "x=1"], "bounds are said as"),
+        ([good, "-k", 2, "--bounds", "x=1"], "--bounds must have the form column=low:high"),
         ([good, "-k", 2, "--site-column", "zz"], "no column zz"),
         ([good, good, "-k", 2], "is given twice"),
         ([text, "-k", 2, "--out", good], "there is a file of that name"),
@@ -435,10 +435,8 @@ def test_fuzzy_clusters_and_the_rows_between_them(tmp_path):
     done = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--method", "fuzzy", "--report", str(page)])
     assert done.exit_code == 0, done.output
     text = page.read_text()
-    assert "Rows between clusters" in text
-    shares = re.findall(
-        r"(\d+)&thinsp;%</td>", text.partition("Rows between clusters")[2].partition("</table>")[0]
-    )
+    assert "Borderline rows" in text
+    shares = re.findall(r"(\d+)%</td>", text.partition("Borderline rows")[2].partition("</table>")[0])
     assert len(shares) == 4
     assert all(10 <= int(share) <= 40 for share in shares)
 

@@ -56,9 +56,12 @@ def test_many_missing_cells_are_kept_and_all_is_told(holed, tmp_path):
     )
     assert code == 0
     assert "fall into 3 clusters" in out
-    assert "are kept: rows are compared by the cells that they have (--missing fill fills them)" in out
+    assert "are kept: rows are compared by the values that they have (--missing fill fills them)" in out
     page = (tmp_path / "r.html").read_text()
-    assert "and they stay missing. A row is compared to the centres by the columns that it has" in page
+    assert (
+        "and they stay missing. A row is compared to the centres by the columns in which it has a value"
+        in page
+    )
     assert "Missing cells by site" in page
     assert (
         json.loads((tmp_path / "run" / "preparation.json").read_text())["rows_with_missing_values"] == "kept"
@@ -135,7 +138,7 @@ def test_a_site_that_lacks_columns_takes_part(tmp_path):
 def test_every_protection_keeps_missing_cells(holed, how):
     code, out, _ = unpooled("fit", *holed, "-k", 3, *how)
     assert code == 0
-    assert "are kept: rows are compared by the cells that they have" in out
+    assert "are kept: rows are compared by the values that they have" in out
     assert "fall into 3 clusters" in out
 
 
@@ -149,7 +152,7 @@ def test_refusals_name_what_and_what_to_do(holed, tmp_path):
     code, _, err = unpooled("fit", *holed, "-k", 3, "--missing", "keep", "--epsilon", 1, *bounds)
     assert (code, err) == (
         1,
-        "unpooled: --missing keep counts cells without noise; with --epsilon use fill or drop",
+        "unpooled: --missing keep counts cells without noise. With --epsilon use fill or drop",
     )
     assert unpooled("fit", *holed, "-k", 3, "--out", tmp_path / "run")[0] == 0
     code, _, err = unpooled("certify", tmp_path / "run")

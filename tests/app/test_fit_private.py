@@ -81,14 +81,14 @@ def test_resume_shows_the_same_and_pays_nothing(clinics, tmp_path):
     ("words", "says"),
     [
         ((), "--epsilon needs the bounds of every column"),
-        (("--bounds", "0:1"), "name these by --columns"),
-        (("--bounds", "age=9:1"), "bounds of age must be two numbers that rise"),
-        (("--bounds", "age=0:110", "--columns", "age,bmi"), "not in both: bmi"),
-        ((*BOUNDS, "--categorical", "bmi"), "which levels a category has"),
-        ((*BOUNDS, "--missing", "refuse"), "would tell whether a value is missing"),
-        ((*BOUNDS, "-k", "2..4"), "give one k"),
+        (("--bounds", "0:1"), "Name them with --columns"),
+        (("--bounds", "age=9:1"), "bounds of age must be two rising numbers"),
+        (("--bounds", "age=0:110", "--columns", "age,bmi"), "In one only: bmi"),
+        ((*BOUNDS, "--categorical", "bmi"), "the list of categories would be learnt from rows"),
+        ((*BOUNDS, "--missing", "refuse"), "would disclose whether a value is missing"),
+        ((*BOUNDS, "-k", "2..4"), "Give one k"),
         ((*BOUNDS, "--method", "dwf"), "--method lloyd or fuzzy"),
-        ((*BOUNDS, "--report", "r.html"), "--report asks for sums without noise"),
+        ((*BOUNDS, "--report", "r.html"), "--report needs sums without noise"),
         ((*BOUNDS, "--delta", "0"), "delta must be"),
         ((*BOUNDS, "--rows", "100"), "would drown in the noise"),
         ((*BOUNDS, "--bounds", "id=0:1"), "id"),
@@ -106,7 +106,7 @@ def test_one_line_for_every_mistake(clinics, tmp_path, monkeypatch, words, says)
 
 def test_bounds_from_a_policy(clinics, tmp_path):
     policy = tmp_path / "policy.toml"
-    policy.write_text('version = 2\n[domain]\ncolumns = ["age", "bmi"]\nlower = [0, 10]\nupper = [110, 80]\n')
+    policy.write_text('format = 1\n[domain]\ncolumns = ["age", "bmi"]\nlower = [0, 10]\nupper = [110, 80]\n')
     code, out, _ = unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, "--bounds", policy, "--json")
     assert code == 0
     assert json.loads(out)["columns"] == ["age", "bmi"]

@@ -52,7 +52,7 @@ def written(tmp_path_factory):
     call("site", "summarize", home / "site", "--data", table, "--person", "=id", "--exclude", "=site", *read)
     call("site", "approve", "--table", "--yes", home / "site")
     call("site", "review", home / "site", "--csv", home / "copy.csv")
-    call("site", "summarize", home / "site", "--data", table, "--people", home / "persons.csv")
+    call("site", "summarize", home / "site", "--data", table, "--people-out", home / "persons.csv")
     return home, table
 
 

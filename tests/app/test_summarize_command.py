@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from unpooled.app.cli.review_commands import write_page
 
 from unpooled.app.cli import app
+from unpooled.app.cli.review_commands import write_page
 from unpooled.app.pages import dpia
 from unpooled.data import Table
 from unpooled.errors import InputError
@@ -65,7 +65,7 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
         (("--person", "nobody"), "no column 'nobody'"),
         (("--person", "patient", "--exclude", "patient"), "must be read to tell people apart"),
         (("--person", "patient", "--columns", "weight"), "no column 'weight'"),
-        (("--person", "patient", "--log", "smoker"), "no numbers of which to take the logarithm"),
+        (("--person", "patient", "--log", "smoker"), "has no numbers, so it has no logarithm"),
         (("--min-group-size", 2), "at least 3"),
         (("--columns", "age", "--sensitive", "age"), "both"),
         ((), "column patient (200 different values in"),
@@ -152,7 +152,7 @@ def test_the_policy_sets_how_a_table_is_made_and_no_option_loosens_it(patients, 
 
 
 def test_a_rehearsal_makes_the_summary_table_of_each_file(patients, tmp_path):
-    """``fit --protect summary`` makes the tables that ``site summarize`` makes, of the same people and groups."""
+    """``fit --protect summary`` makes the same tables as ``site summarize``: of the same people and groups."""
     out = tmp_path / "run"
     words = ("--protect", "summary", "--person", "patient", "-k", 2, "--out", out)
     code, said, _ = call("fit", patients, *words)
