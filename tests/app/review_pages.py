@@ -1,4 +1,4 @@
-"""A desk in a process of its own, and somebody who asks it: with any headers, whole or in pieces."""
+"""A review page or a monitor in a process of its own, and a client that sends it any request."""
 
 import contextlib
 import http.client
@@ -27,29 +27,29 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 
 @dataclass
-class Desk:
-    """A desk that runs, and the session of whoever opened its link."""
+class ServedPage:
+    """A page that is served, and the session of the client that opened its link."""
 
     process: subprocess.Popen[str]
     link: str
     path_token: str = ""
     cookie: str = ""
-    sent: list[bytes] = field(default_factory=list)  # all that it ever answered
+    sent: list[bytes] = field(default_factory=list)  # everything that it answered
 
     @property
     def port(self) -> int:
         return int(re.search(r":(\d+)/", self.link)[1])
 
     def headers(self, **changed: str | None) -> dict[str, str]:
-        """What a browser sends from the desk's own page; a header is changed, or left out by None."""
+        """Return the headers that a browser sends from the page itself, with changes; None leaves one out."""
         usual = {
             "Host": f"127.0.0.1:{self.port}",
             "Cookie": self.cookie,
             "Sec-Fetch-Site": "same-origin",
             "Origin": f"http://127.0.0.1:{self.port}",
         }
-        given = {**usual, **{name.replace("_", "-"): value for name, value in changed.items()}}
-        return {name: value for name, value in given.items() if value is not None}
+        headers = {**usual, **{name.replace("_", "-"): value for name, value in changed.items()}}
+        return {name: value for name, value in headers.items() if value is not None}
 
     def ask(
         self, path: str, method: str = "GET", body: bytes | str | None = None, **changed: str | None
@@ -66,23 +66,23 @@ class Desk:
             for name, value in headers.items():
                 wire.putheader(name, value)
             wire.endheaders(data)
-            got = wire.getresponse()
-            answer = got.read()
+            response = wire.getresponse()
+            answer = response.read()
         finally:
             wire.close()
         self.sent.append(answer)
-        return got.status, dict(got.getheaders()), answer.decode()
+        return response.status, dict(response.getheaders()), answer.decode()
 
     def page(self, name: str = "") -> str:
         status, _, text = self.ask(f"{self.path_token}{name}")
         assert status == 200, text
         return text
 
-    def post(self, digest: str, verb: str, **given: str) -> tuple[int, dict[str, str], str]:
-        """What the form of a decision sends."""
+    def post(self, digest: str, verb: str, **fields: str) -> tuple[int, dict[str, str], str]:
+        """Send the form of a decision."""
         path = f"{self.path_token}study/{digest}/{verb}"
         secret = re.search(r'name="secret" value="([^"]+)"', self.ask(path)[2])[1]
-        return self.ask(path, "POST", urlencode({"secret": secret, "by": "Dr. Low", **given}))
+        return self.ask(path, "POST", urlencode({"secret": secret, "by": "Dr. Low", **fields}))
 
     @contextlib.contextmanager
     def stream(self) -> Iterator["Stream"]:
@@ -105,7 +105,7 @@ class Desk:
 
 @dataclass
 class Stream:
-    """What a desk tells as it happens."""
+    """The stream of changes of a page."""
 
     answer: http.client.HTTPResponse
     sent: list[bytes]
@@ -120,10 +120,10 @@ class Stream:
 
 
 @contextlib.contextmanager
-def desk(
+def served_page(
     folder: Path, *options: str, opened: bool = True, env: dict[str, str] | None = None
-) -> Iterator[Desk]:
-    """``unpooled site review`` or ``unpooled federation watch`` on a folder."""
+) -> Iterator[ServedPage]:
+    """Run ``unpooled site review`` or ``unpooled federation watch`` on a folder."""
     command = FEDERATION_WATCH if (folder / "federation.json").exists() else SITE_REVIEW
     words: Sequence[str] = [*command, str(folder), *options]
     process = subprocess.Popen(
@@ -135,12 +135,12 @@ def desk(
         text=True,
     )
     try:
-        said = [process.stdout.readline() for _ in range(3)]
-        assert "Ctrl-C ends the desk" in said[-1], said + process.stdout.readlines()
-        made = Desk(process, said[1].strip())
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert "Ctrl-C closes the" in lines[-1], lines + process.stdout.readlines()
+        page = ServedPage(process, lines[1].strip())
         if opened:
-            made.open()
-        yield made
+            page.open()
+        yield page
     finally:
         process.kill()
         process.wait()
