@@ -1,4 +1,4 @@
-"""Rows of one site that an attack on its log recovers, after ordinary runs under the default policy.
+"""Rows of one site that an attack reconstructs from its log, after ordinary runs in the mode raw.
 
 Three sites of 200 rows; one of them is attacked. ``python -m benchmarks.bench_attack``
 """
@@ -28,15 +28,15 @@ def main() -> None:
         for k in CLUSTERS:
             for seed in SEEDS:
                 X, _ = make_blobs(3 * ROWS, d, centers=k, cluster_std=2.5, random_state=seed)
-                _say(f"d {d}, k {k}, seed {seed}", X, Lloyd(k=k, min_cluster_size=5), seed)
+                _attack(f"d {d}, k {k}, seed {seed}", X, Lloyd(k=k, min_cluster_size=5), seed)
     for d in COLUMNS:
         for seed in SEEDS:
             X, _ = make_blobs(3 * ROWS, d, centers=5, cluster_std=2.5, random_state=seed)
             scan = Analysis(PreparationOptions(), tuple(Lloyd(k=k, min_cluster_size=5) for k in SCAN))
-            _say(f"d {d}, scan of k 2..10, seed {seed}", X, scan, seed)
+            _attack(f"d {d}, scan of k 2..10, seed {seed}", X, scan, seed)
 
 
-def _say(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
+def _attack(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = {s: X[i::3] for i, s in enumerate(("east", "north", "west"))}
         sites = [
@@ -49,9 +49,9 @@ def _say(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
         start = time.perf_counter()
         found = on_log(Path(folder) / "north" / "log.jsonl").rows
         took = time.perf_counter() - start
-    far = np.abs(found[:, None] - rows["north"][None]).max(axis=2)
-    true = int((far.min(axis=0, initial=np.inf) < 1e-6).sum())
-    false = int((far.min(axis=1) >= 1e-6).sum())
+    distance = np.abs(found[:, None] - rows["north"][None]).max(axis=2)
+    true = int((distance.min(axis=0, initial=np.inf) < 1e-6).sum())
+    false = int((distance.min(axis=1) >= 1e-6).sum())
     print(f"{name}: {true} of {ROWS} rows to 1e-6, {false} others, {took:.1f} s", flush=True)
 
 

@@ -51,18 +51,18 @@ def measured(case: str, repeats: int = 3) -> dict[str, float]:
     make, k = CASES[case]
     X = make()
     sites = np.arange(len(X)) % SITES
-    got: dict[str, list[float]] = {"ours": [], "one": [], "inertia": [], "exchanges": []}
+    samples: dict[str, list[float]] = {"ours": [], "one": [], "inertia": [], "exchanges": []}
     with threadpool_limits(1):
         for seed in range(repeats):
             ours, model = cpu(
                 lambda seed=seed: FederatedKMeans(k, random_state=seed, n_threads=1).fit(X, sites=sites)
             )
             one, peer = cpu(lambda seed=seed: KMeans(k, n_init=1, random_state=seed).fit(X))
-            got["ours"].append(ours)
-            got["one"].append(one)
-            got["inertia"].append(model.inertia_ / peer.inertia_)
-            got["exchanges"].append(model.run_.exchanges)
-    return {name: float(np.median(values)) for name, values in got.items()}
+            samples["ours"].append(ours)
+            samples["one"].append(one)
+            samples["inertia"].append(model.inertia_ / peer.inertia_)
+            samples["exchanges"].append(model.run_.exchanges)
+    return {name: float(np.median(values)) for name, values in samples.items()}
 
 
 def rows() -> Iterator[tuple[str, float, float]]:

@@ -25,11 +25,11 @@ LIMIT = 60.0
 def node(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rows of a problem's first node, the prices of the optimum's multipliers, and the box of all rows."""
     nodes = dual_problem(name)
-    X, whole = nodes["node-1"], np.concatenate(list(nodes.values()))
-    found = exact_kmeans(whole, 4)
+    X, pooled = nodes["node-1"], np.concatenate(list(nodes.values()))
+    found = exact_kmeans(pooled, 4)
     labels = found.labels[: len(X)]
     prices = np.array([2 * (X[labels == j] - found.centers[j]).sum(axis=0) for j in range(4)])
-    return X, prices, whole.min(axis=0), whole.max(axis=0)
+    return X, prices, pooled.min(axis=0), pooled.max(axis=0)
 
 
 def big_m(X: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -44,9 +44,9 @@ def ours(X: np.ndarray, q: np.ndarray, low: np.ndarray, high: np.ndarray) -> Sol
     times = []
     for _ in range(5):
         before = time.process_time()
-        got = exact(X, 4, prices=q, lower=low, upper=high)
+        solution = exact(X, 4, prices=q, lower=low, upper=high)
         times.append(time.process_time() - before)
-    return float(np.median(times)), got.value, got.lower
+    return float(np.median(times)), solution.value, solution.lower
 
 
 def gurobi(X: np.ndarray, q: np.ndarray, low: np.ndarray, high: np.ndarray, limit: float) -> Solved:
@@ -100,7 +100,7 @@ PEERS: dict[str, Callable[..., Solved]] = {"Gurobi": gurobi, "SCIP": scip}
 
 
 def compare(
-    names: tuple[str, ...], limit: float, say: Callable[[str], None] = print
+    names: tuple[str, ...], limit: float, report: Callable[[str], None] = print
 ) -> dict[str, list[float]]:
     """The ratios to every peer. Values must agree, or the comparison would mean nothing."""
     ratios: dict[str, list[float]] = {peer: [] for peer in PEERS}
@@ -110,16 +110,16 @@ def compare(
         for peer, solve in PEERS.items():
             took, best, bound = solve(*task, limit)
             if best < lower - 1e-4 * (1 + abs(value)) or bound > value + 1e-4 * (1 + abs(value)):
-                raise AssertionError(f"{name}: {value} here, {peer} says {bound} to {best}")
+                raise AssertionError(f"{name}: {value} here, {bound} to {best} by {peer}")
             done = best - bound <= 1e-4 * (1 + abs(best))
             ratios[peer].append(took / mine)
-            said = "" if done else f", not finished: {bound:.3f} to {best:.3f}"
-            say(f"  {name}: {1000 * mine:.2f} ms, {peer} {took:.1f} s{said}; value {value:.5f}")
+            unfinished = "" if done else f", not finished: {bound:.3f} to {best:.3f}"
+            report(f"  {name}: {1000 * mine:.2f} ms, {peer} {took:.1f} s{unfinished}; value {value:.5f}")
     return ratios
 
 
 def rows(names: tuple[str, ...] = PROBLEMS, limit: float = LIMIT) -> list[Row]:
-    """(what, asked, reached): median ratios to the peers."""
+    """(what, target, measured): median ratios to the peers."""
     try:
         import gurobipy  # noqa: F401
         import pyscipopt  # noqa: F401
@@ -135,8 +135,8 @@ def rows(names: tuple[str, ...] = PROBLEMS, limit: float = LIMIT) -> list[Row]:
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else len(PROBLEMS)
     limit = float(sys.argv[2]) if len(sys.argv) > 2 else LIMIT
-    for what, asked, reached in rows(PROBLEMS[:count], limit):
-        print(f"{what:55} asked {asked:8.1f}   reached {reached:8.1f}")
+    for what, target, measured in rows(PROBLEMS[:count], limit):
+        print(f"{what:55} target {target:8.1f}   measured {measured:8.1f}")
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ ends = []
 note = lambda record: ends.append(time.perf_counter())
 outcome = ClusterResult(job, run(job.algorithm(), federation, progress=note))
 page(outcome)
-whole, took = time.perf_counter() - begin, ends[-3] - begin  # the last two rounds judge and describe
+total, took = time.perf_counter() - begin, ends[-3] - begin  # the last two rounds judge and describe
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base
-print(json.dumps([took, peak / 1024, outcome.choice.scores[0].inertia, whole]))
+print(json.dumps([took, peak / 1024, outcome.choice.scores[0].inertia, total]))
 """
 
 _ALONE = """
@@ -61,24 +61,24 @@ def measured(code: str, folder: str) -> list[float]:
 
 
 def rows(count: int = 100_000) -> list[tuple[str, float, float]]:
-    """(what, at most asked, reached)."""
+    """(what, target at most, measured)."""
     with tempfile.TemporaryDirectory() as folder:
         measured(_MAKE.format(rows=count), folder)
-        copy = 10 * count * 16 * 8 / 2**20
+        size_in_memory = 10 * count * 16 * 8 / 2**20
         files, alone = (min(measured(code, folder) for _ in range(2)) for code in (_FILES, _ALONE))
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 2**20
     print(f"  {size:.0f} MB; {files[3]:.2f} s from files to report, {alone[0]:.2f} s clustering alone")
     return [
         ("reading, preparation and clustering / clustering alone", 1.5, files[0] / alone[0]),
-        ("memory beyond the program's own, in copies of the data", 1.5, files[1] / copy),
+        ("memory beyond the program's own / size of the data", 1.5, files[1] / size_in_memory),
         ("inertia / inertia of clustering alone", 1.005, files[2] / alone[1]),
     ]
 
 
 def main() -> None:
     print(str(__doc__).splitlines()[0])
-    for what, asked, reached in rows():
-        print(f"  {what:60} asked at most {asked:6.3f}   reached {reached:6.3f}", flush=True)
+    for what, target, measured_ in rows():
+        print(f"  {what:60} target at most {target:6.3f}   measured {measured_:6.3f}", flush=True)
     print(f"  (this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB)")
 
 

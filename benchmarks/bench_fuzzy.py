@@ -17,7 +17,7 @@ def federation_of(X: np.ndarray) -> Simulation:
 
 
 def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:
-    """A round of ten sites, coordinator and all."""
+    """A round of ten sites, with the coordinator's part."""
     federation = federation_of(X)
     method = Fuzzy(k=len(start), init=start, n_starts=1)
     state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
@@ -25,7 +25,7 @@ def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:
 
 
 def peer(X: np.ndarray, start: np.ndarray) -> Callable[[], np.ndarray]:
-    """So many steps of scikit-fuzzy, from the memberships that belong to the same start."""
+    """``STEPS`` steps of scikit-fuzzy, from the memberships that belong to the same start."""
     from skfuzzy import cmeans
 
     columns, u = np.ascontiguousarray(X.T), np.ascontiguousarray(kernels.memberships(X, start).T)
@@ -33,7 +33,7 @@ def peer(X: np.ndarray, start: np.ndarray) -> Callable[[], np.ndarray]:
 
 
 def speedup(n: int, d: int, k: int, repeats: int) -> float:
-    """How many times faster. Both come to the same centres within 1e-6, or this would mean nothing."""
+    """The ratio of seconds. Both must reach the same centres within 1e-6."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(k, d))[rng.integers(k, size=n)] + rng.normal(scale=0.5, size=(n, d))
     start = X[rng.choice(n, k, replace=False)] + 0.1
@@ -45,7 +45,7 @@ def speedup(n: int, d: int, k: int, repeats: int) -> float:
 
 
 def rows() -> list[Row]:
-    """(what, asked, reached): ratios to scikit-fuzzy."""
+    """(what, target, measured): ratios to scikit-fuzzy."""
     try:
         import skfuzzy  # noqa: F401
     except ImportError:
@@ -61,8 +61,8 @@ def rows() -> list[Row]:
 
 def main() -> None:
     print(f"kernels: {kernels.BACKEND} ({kernels.ISA})")
-    for what, asked, reached in rows():
-        print(f"{what:55} asked {asked:8.1f}   reached {reached:8.1f}")
+    for what, target, measured in rows():
+        print(f"{what:55} target {target:8.1f}   measured {measured:8.1f}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from benchmarks.bench_rounds import Row
 from benchmarks.plain_cut import plain_cut
 from unpooled.kernels.grouping import groups
 
-LEAST, COLUMNS = 11, 16
-SECONDS = {10_000: 0.3, 100_000: 2.0, 1_000_000: 32.0}  # asked, at most
+MIN_SIZE, COLUMNS = 11, 16
+SECONDS = {10_000: 0.3, 100_000: 2.0, 1_000_000: 32.0}  # target, at most
 COMPARED = 100_000  # rows up to which the plain cut is made
 
 
@@ -40,7 +40,7 @@ def seconds(Z: np.ndarray) -> float:
     took = []
     for _ in range(2 if len(Z) <= COMPARED else 1):
         before = time.process_time()
-        groups(Z, LEAST)
+        groups(Z, MIN_SIZE)
         took.append(time.process_time() - before)
     return min(took)
 
@@ -54,22 +54,24 @@ from unpooled.kernels.grouping import groups
 def peak(): return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 Z = np.random.default_rng(0).standard_normal(({n}, {COLUMNS}), np.float32)
 before = peak()
-groups(Z, {LEAST})
+groups(Z, {MIN_SIZE})
 print((peak() - before) / (8 * Z.size))
 """
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
 
 
-def rows(most: int = max(SECONDS)) -> list[Row]:
-    """(what, asked, reached); at most, all of them."""
+def rows(max_rows: int = max(SECONDS)) -> list[Row]:
+    """(what, target at most, measured)."""
     found: list[Row] = []
-    for n, asked in SECONDS.items():
-        if n > most:
+    for n, target in SECONDS.items():
+        if n > max_rows:
             break
         Z = blobs(n)
-        found.append((f"groups of {n:,} x {COLUMNS}, seconds (at most)", asked, seconds(Z)))
+        found.append((f"groups of {n:,} x {COLUMNS}, seconds (at most)", target, seconds(Z)))
         if n <= COMPARED:
-            ratio = squared_error(Z, groups(Z, LEAST)) / squared_error(Z, plain_cut(Z.astype(float), LEAST))
+            ratio = squared_error(Z, groups(Z, MIN_SIZE)) / squared_error(
+                Z, plain_cut(Z.astype(float), MIN_SIZE)
+            )
             found.append(
                 (f"groups of {n:,} x {COLUMNS}, squared error over plain cut (at most)", 0.85, ratio)
             )
@@ -78,8 +80,8 @@ def rows(most: int = max(SECONDS)) -> list[Row]:
 
 
 def main() -> None:
-    for what, asked, reached in rows(int(sys.argv[1]) if len(sys.argv) > 1 else max(SECONDS)):
-        print(f"{what:66} asked {asked:8.2f}   reached {reached:8.2f}")
+    for what, target, measured in rows(int(sys.argv[1]) if len(sys.argv) > 1 else max(SECONDS)):
+        print(f"{what:66} target {target:8.2f}   measured {measured:8.2f}")
 
 
 if __name__ == "__main__":

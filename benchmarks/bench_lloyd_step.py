@@ -72,7 +72,7 @@ def _sketch(d: int) -> float:
 
 
 def rows() -> list[tuple[str, float, float]]:
-    """What, asked, reached."""
+    """(what, target, measured)."""
     return [
         ("Lloyd step, 1M x 2, k 16: times scikit-learn's speed", 4.0, _against_sklearn(10**6, 2, 16)),
         ("Lloyd step, 1M x 16, k 32: times scikit-learn's speed", 2.0, _against_sklearn(10**6, 16, 32)),
@@ -83,8 +83,12 @@ def rows() -> list[tuple[str, float, float]]:
         ("the same in float32, 60k x 784, k 20", 3.0, _against_sklearn(60_000, 784, 20, np.float32)),
         ("the same in float32, 28k x 784, k 64", 2.4, _against_sklearn(28_000, 784, 64, np.float32)),
         ("5 local steps, 100 sites x 101 x 2, k 5: at most µs", 100.0, _local_steps(100, 101, 5)),
-        ("totals, 10,000 sites x 10 x 2, k 5: at most µs a site", 1.0, _totals_of_small_sites(10_000)),
-        ("local step, 10,000 sites x 10 x 2, k 5: at most µs a site", 1.0, _local_steps(10_000, 10, 1) / 1e4),
+        ("totals, 10,000 sites x 10 x 2, k 5: at most µs per site", 1.0, _totals_of_small_sites(10_000)),
+        (
+            "local step, 10,000 sites x 10 x 2, k 5: at most µs per site",
+            1.0,
+            _local_steps(10_000, 10, 1) / 1e4,
+        ),
         ("k-means, 80 x 2, k 16, best of 10: at most ms", 1.0, _sketch(2)),
         ("k-means, 80 x 784, k 16, best of 10: at most ms", 1.0, _sketch(784)),
     ]
@@ -92,8 +96,8 @@ def rows() -> list[tuple[str, float, float]]:
 
 def main() -> None:
     print(f"kernels: {kernels.BACKEND} ({kernels.ISA})")
-    for what, asked, reached in rows():
-        print(f"{what:60} asked {asked:7.2f}   reached {reached:7.2f}", flush=True)
+    for what, target, measured in rows():
+        print(f"{what:60} target {target:7.2f}   measured {measured:7.2f}", flush=True)
 
 
 if __name__ == "__main__":

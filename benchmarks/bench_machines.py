@@ -1,4 +1,4 @@
-"""Between processes on this machine: seconds an exchange, and NVFLARE's own k-means on the same rows."""
+"""Between processes on this machine: seconds per exchange, and NVFLARE's own k-means on the same rows."""
 
 import os
 import statistics
@@ -20,7 +20,7 @@ from unpooled.federation.provisioning.federation_folder import FederationFolder,
 from unpooled.federation.provisioning.follow_run import follow
 from unpooled.protocol.run_loop import run_from_checkpoint
 
-K, D, ROWS = 20, 784, 400  # clusters, columns, rows a site
+K, D, ROWS = 20, 784, 400  # clusters, columns, rows per site
 _RECIPE_ROUNDS = 10
 
 _CLIENT = """
@@ -28,24 +28,24 @@ import argparse
 import numpy as np
 import nvflare.client as flare
 from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus
-told = argparse.ArgumentParser()
-told.add_argument("--folder")
-told.add_argument("--k", type=int)
-told = told.parse_args()
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder")
+parser.add_argument("--k", type=int)
+args = parser.parse_args()
 flare.init()
-X = np.load(f"{told.folder}/{flare.get_site_name()}.npy")
+X = np.load(f"{args.folder}/{flare.get_site_name()}.npy")
 while flare.is_running():
     model = flare.receive()
     if model is None:
         break
     if model.current_round == 0:  # rows of the site, as they are
-        params = {"center": kmeans_plusplus(X, told.k, random_state=0)[0], "count": np.zeros(told.k)}
+        params = {"center": kmeans_plusplus(X, args.k, random_state=0)[0], "count": np.zeros(args.k)}
     else:
         start = model.params["center"]
-        local = MiniBatchKMeans(told.k, init=start, n_init=1, max_iter=1, batch_size=len(X), random_state=0,
+        local = MiniBatchKMeans(args.k, init=start, n_init=1, max_iter=1, batch_size=len(X), random_state=0,
                                 reassignment_ratio=0).fit(X)
         params = {"center": local.cluster_centers_, "count": local._counts}
-        np.save(f"{told.folder}/centers.npy", start)
+        np.save(f"{args.folder}/centers.npy", start)
     flare.send(flare.FLModel(params=params, params_type=flare.ParamsType.FULL, metrics={"metrics": 0.0}))
 """
 
@@ -79,7 +79,7 @@ def inertia(files: dict[str, Path], centers: np.ndarray) -> float:
 
 
 def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, float]:
-    """Seconds of every exchange, seconds of the whole run, inertia."""
+    """Seconds of every exchange, seconds of the run, inertia."""
     network = Network(folder / "network", files)
     try:
         network.up()
@@ -105,7 +105,7 @@ def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, floa
 
 
 def recipe(folder: Path, files: dict[str, Path]) -> tuple[float, float] | None:
-    """Seconds of the whole run, inertia of NVFLARE's recipe; None where it does not run."""
+    """Seconds of the run and inertia of NVFLARE's recipe; None if it does not run."""
     (folder / "client.py").write_text(_CLIENT)
     words = [sys.executable, "-c", _RECIPE, folder, len(files), K, _RECIPE_ROUNDS]
     begin = time.perf_counter()
@@ -119,18 +119,18 @@ def recipe(folder: Path, files: dict[str, Path]) -> tuple[float, float] | None:
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     print(str(__doc__).splitlines()[0])
-    for sites, asked in ((3, 0.1), (10, 0.3)):
+    for sites, target in ((3, 0.1), (10, 0.3)):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "network").mkdir()
             files = write_rows(folder, sites)
-            seconds, took, reached = ours(folder, files)
-            what = f"seconds an exchange, K {K}, d {D}, {sites} sites, median of {len(seconds)}"
+            seconds, took, own_inertia = ours(folder, files)
+            what = f"seconds per exchange, K {K}, d {D}, {sites} sites, median of {len(seconds)}"
             print(
-                f"  {what:60} asked at most {asked:5.2f}   reached {statistics.median(seconds):5.3f}",
+                f"  {what:60} target at most {target:5.2f}   measured {statistics.median(seconds):5.3f}",
                 flush=True,
             )
-            print(f"    unpooled: {took:.1f} s, inertia {reached:.0f}, rows sent 0")
+            print(f"    unpooled: {took:.1f} s, inertia {own_inertia:.0f}, rows sent 0")
             theirs = recipe(folder, files) if sites == 3 else None
             if theirs is not None:
                 print(

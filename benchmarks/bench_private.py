@@ -1,6 +1,6 @@
 """Differential privacy: inertia over that without noise, here and by diffprivlib; one thread each.
 
-The exit code is 1 if a median is above what is asked.
+The exit code is 1 if a median is above its target.
 """
 
 import sys
@@ -16,7 +16,7 @@ from sklearn.datasets import make_blobs
 from unpooled import Gaussian, Private, Simulation, kernels, run
 
 # rows, columns, clusters, sites, epsilon, at most
-ASKED = (
+TARGETS = (
     (10_000, 10, 10, 1, 0.5, 1.01),
     (10_000, 10, 10, 1, 1.0, 1.002),
     (10_000, 10, 10, 1, 2.0, 1.001),
@@ -42,7 +42,7 @@ def ours(X: np.ndarray, k: int, sites: int, epsilon: float, seed: int) -> np.nda
 
 
 def peer(X: np.ndarray, k: int, epsilon: float) -> np.ndarray | None:
-    """diffprivlib's KMeans, within the same bounds; None where it is not installed."""
+    """diffprivlib's KMeans, within the same bounds; None if it is not installed."""
     # its trees do not import beside a recent scikit-learn; its k-means does without them
     trees: Any = ModuleType("diffprivlib.models.forest")
     trees.RandomForestClassifier = trees.DecisionTreeClassifier = object
@@ -61,7 +61,7 @@ def peer(X: np.ndarray, k: int, epsilon: float) -> np.ndarray | None:
 def main(runs: int = 10) -> int:
     missed = 0
     print(f"inertia / inertia without noise (n_init=10): median and worst of {runs} runs, delta 1e-6")
-    for n, d, k, sites, epsilon, at_most in ASKED:
+    for n, d, k, sites, epsilon, at_most in TARGETS:
         mine, other, seconds = [], [], 0.0
         for seed in range(runs):
             X = blobs(n, d, k, seed)
@@ -73,13 +73,13 @@ def main(runs: int = 10) -> int:
             other += [] if found is None else [inertia(X, found) / best]
         theirs = f"diffprivlib {np.median(other):6.2f}" if other else ""
         print(
-            f"  {n} x {d}, k {k}, {sites:2} sites, epsilon {epsilon:3}: asked {at_most:.3f} "
-            f"reached {np.median(mine):.5f} ({max(mine):.5f}), {seconds / runs:.1f} s a run  {theirs}",
+            f"  {n} x {d}, k {k}, {sites:2} sites, epsilon {epsilon:3}: target {at_most:.3f} "
+            f"measured {np.median(mine):.5f} ({max(mine):.5f}), {seconds / runs:.1f} s per run  {theirs}",
             flush=True,
         )
         missed += not np.median(mine) <= at_most
     if missed:
-        print(f"{missed} of {len(ASKED)} are above what is asked")
+        print(f"{missed} of {len(TARGETS)} are above their targets")
     return int(missed > 0)
 
 

@@ -1,4 +1,4 @@
-"""What the door costs: a round at ten sites, guarded, logged and on disk, beside the plain one.
+"""The cost of guards and logs: a round at ten sites, guarded, logged and on disk, beside a plain one.
 
 ``python -m benchmarks.bench_requests``
 """
@@ -26,28 +26,28 @@ def main() -> None:
     rng = np.random.default_rng(0)
     rows = {f"s{i}": rng.normal(size=(ROWS, D)) for i in range(SITES)}
     raw = Simulation([Site(s, X) for s, X in rows.items()], fused=False)
-    print(f"from rows: {1e3 * min(_rounds(raw, rng) for _ in range(3)):.1f} ms a round")
-    held = {s: site_arguments(microaggregate(X)) for s, X in rows.items()}
-    plain = Simulation([Site(s, **h) for s, h in held.items()], fused=False)
+    print(f"from rows: {1e3 * min(_rounds(raw, rng) for _ in range(3)):.1f} ms per round")
+    arguments = {s: site_arguments(microaggregate(X)) for s, X in rows.items()}
+    plain = Simulation([Site(s, **own) for s, own in arguments.items()], fused=False)
     one = min(_rounds(plain, rng) for _ in range(3))
-    print(f"a round at {SITES} sites of {ROWS} rows, K {K}, d {D}, from copies: plain {1e3 * one:.1f} ms")
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where waiting for the disk takes no time
+    print(f"a round at {SITES} sites of {ROWS} rows, K {K}, d {D}, summary tables: plain {1e3 * one:.1f} ms")
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no time is spent waiting for a disk
     for name, where in (("in memory, where fsync is free", memory), ("on disk", None)):
         with tempfile.TemporaryDirectory(dir=where) as folder:
             waits = min(_fsyncs(Path(folder)) for _ in range(3)) if where is None else 0.0
-            doors = [open_site(s, X, AUTO, Path(folder) / s) for s, X in rows.items()]
-            took = min(_rounds(Simulation(doors), rng) for _ in range(3))
-            for door in doors:
-                door.close()
-        beside = f", {1e3 * waits:.1f} ms of it two fsyncs a site" if waits else ""
+            sites = [open_site(s, X, AUTO, Path(folder) / s) for s, X in rows.items()]
+            took = min(_rounds(Simulation(sites), rng) for _ in range(3))
+            for site in sites:
+                site.close()
+        fsyncs = f", {1e3 * waits:.1f} ms of it two fsyncs per site" if waits else ""
         print(
-            f"guarded and logged {name}: {1e3 * took:.1f} ms{beside}: "
-            f"{(took - waits) / one:.2f} times the plain one (asked: 1.5)"
+            f"guarded and logged {name}: {1e3 * took:.1f} ms{fsyncs}: "
+            f"{(took - waits) / one:.2f} times the plain one (target: 1.5)"
         )
 
 
 def _fsyncs(folder: Path) -> float:
-    """What the disk alone takes: the bytes of a log line and of a ledger's pages per site, waited for."""
+    """Seconds of the disk alone: writing a log line and the pages of a ledger for every site, with fsync."""
     line, page, times = os.urandom(int(2 * 4 / 3 * 8 * K * D)), os.urandom(3 * 4096), []
     for _ in range(ROUNDS):
         start = time.perf_counter()

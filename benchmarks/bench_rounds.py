@@ -40,12 +40,12 @@ def best(job: Callable[[], object], repeats: int) -> float:
 
 
 def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], object]:
-    """A whole DWF round of ``count`` sites, coordinator and all."""
+    """A complete DWF round of ``count`` sites, with the coordinator's part."""
     federation = Simulation.from_rows(sites_of(X, count), threads=1)
     method = DWF(k=k, local_steps=steps, init=X[:k].astype(float))
     state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
-    names = map(str, count_from(1))  # each time another run, so that nothing is remembered of the one before
-    return lambda: run_protocol(  # as run() has it: randomness is made where something is drawn
+    names = map(str, count_from(1))  # a new run each time, so that no site has a cached reply
+    return lambda: run_protocol(  # with a lazy generator, as in run()
         method.round(state, federation.sites, LazyRng(0, 1)), federation, run=next(names)
     )
 
@@ -62,7 +62,7 @@ def sklearn_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[],
 
 
 def dwf_as_published(X: np.ndarray, count: int) -> tuple[float, float]:
-    """(ours, scikit-learn) seconds of a whole published run, start included."""
+    """(ours, scikit-learn) seconds of a complete published run, start included."""
     federation = Simulation.from_rows(sites_of(X, count), threads=1)
     done = run(DWF.as_published(k=5), federation, seed=0)
     ours = best(lambda: run(DWF.as_published(k=5), federation, seed=0), 3)
@@ -91,7 +91,7 @@ def dwf_as_published(X: np.ndarray, count: int) -> tuple[float, float]:
 
 
 def cost_per_site() -> float:
-    """Microseconds per further site, from 10 to 10,000 sites over the same 100,000 rows."""
+    """Microseconds per additional site, from 10 to 10,000 sites over the same 100,000 rows."""
     X = np.random.default_rng(0).normal(size=(100_000, 2))
     few, many = (best(one_round(X, 5, count, 1), 5) for count in (10, 10_000))
     return (many - few) / 9_990 * 1e6
@@ -114,7 +114,7 @@ def _resident(line: str) -> float:
 
 
 def rows() -> list[Row]:
-    """(what, asked, reached); asked and reached are ratios to the peer unless the name says otherwise."""
+    """(what, target, measured): ratios to the peer, unless ``what`` names another unit."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     found: list[Row] = []
     with threadpool_limits(1):
@@ -124,19 +124,19 @@ def rows() -> list[Row]:
         found.append(("round of 100 sites, 5 steps, 10,100 x 2, k 5", 500, theirs / ours))
         ours, theirs = dwf_as_published(X, 100)
         found.append(("DWF as published, start included", 700, theirs / ours))
-        found.append(("cost per further site, microseconds (at most)", 10, cost_per_site()))
-        for name, asked in (("float64", 5), ("float32", 10)):
+        found.append(("cost per additional site, microseconds (at most)", 10, cost_per_site()))
+        for name, target in (("float64", 5), ("float32", 10)):
             wide = np.random.default_rng(0).standard_normal((60_000, 784)).astype(name)
             ours, theirs = best(one_round(wide, 20, 100, 5), 3), best(sklearn_round(wide, 20, 100, 5), 2)
-            found.append((f"round of 100 sites, 5 steps, 60,000 x 784, k 20, {name}", asked, theirs / ours))
+            found.append((f"round of 100 sites, 5 steps, 60,000 x 784, k 20, {name}", target, theirs / ours))
             del wide
     return found
 
 
 def main() -> None:
     print(f"kernels: {kernels.BACKEND} ({kernels.ISA})")
-    for what, asked, reached in rows():
-        print(f"{what:60} asked {asked:8.1f}   reached {reached:8.1f}")
+    for what, target, measured in rows():
+        print(f"{what:60} target {target:8.1f}   measured {measured:8.1f}")
 
 
 if __name__ == "__main__":

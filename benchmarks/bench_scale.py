@@ -1,9 +1,8 @@
-"""docs/scale.md: what trees of very many members take. ``python -m benchmarks.bench_scale [--out FILE]``.
+"""docs/scale.md: the cost of trees of very many members. ``python -m benchmarks.bench_scale [--out FILE]``.
 
-Measured here, through the real doors and codec: bytes of a question and an answer, and the time of a core
-that a relay and a site take. The network is not measured but stated: delays, loss, members that are away. A
-model of both says how long an exchange takes; it is checked against 10,000 sites whose messages are real and
-whose clocks are simulated.
+Measured here, with real messages: bytes of a query and an answer, and the CPU time of a relay and of a site.
+The network is not measured but assumed: delays, loss, members that are away. A model of both predicts the
+time of a round trip; it is checked against 10,000 sites with real messages and simulated clocks.
 """
 
 import argparse
@@ -24,26 +23,26 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 ROWS, D, K = 20, 16, 10
-MEDIAN, SPREAD = 0.05, 0.8  # seconds of one way, lognormal: 5 % take more than 0.19 s
+MEDIAN, SPREAD = 0.05, 0.8  # seconds of one way, lognormal: 5% take more than 0.19 s
 LOSS, AGAIN = 0.01, 1.0  # share of messages that are lost, and seconds until they are sent again
-AWAY = 0.2  # share of sites that are away; whoever asks is told so at once
+AWAY = 0.2  # share of sites that are away, which the relay learns at once
 BANDWIDTH = 100e6 / 8  # bytes a second of a relay
 EXCHANGES = 20  # of a run: about those of a default fit
-STEP, MOST = 0.005, 60.0  # of the grid of times, seconds
+STEP, LAST = 0.005, 60.0  # of the grid of times, seconds
 
 
 class Costs(NamedTuple):
-    """What one member costs in an exchange, measured."""
+    """The measured costs of one member in an exchange."""
 
-    down: int  # bytes of a question
+    down: int  # bytes of a query
     up: int  # bytes of a site's answer
     sum_up: int  # bytes of a relay's answer
-    relay: float  # seconds of a core, of whoever asks, for one member
-    site: float  # seconds of a core, of the site
+    relay: float  # CPU seconds of the relay, for one member
+    site: float  # CPU seconds of the site
 
 
 class SimulatedNetwork:
-    """A carrier with real messages and simulated clocks: ``took`` is the time of its last exchange."""
+    """A transport with real messages and simulated clocks: ``took`` is the time of its last exchange."""
 
     def __init__(self, sites: Mapping[str, Site], rng: Any, costs: Costs | None, away: float) -> None:
         self._sites, self._rng, self._costs, self._away = sites, rng, costs, away
@@ -54,41 +53,41 @@ class SimulatedNetwork:
         return tuple(self._sites)
 
     def send_and_receive(self, requests: Mapping[str, bytes]) -> dict[str, bytes | str]:
-        came: dict[str, bytes | str] = {}
+        answers: dict[str, bytes | str] = {}
         arrivals = []
         for name, request in requests.items():
             if self._rng.random() < self._away:
-                came[name] = "away"
+                answers[name] = "away"
                 continue
             began = time.process_time()
             answer = self._sites[name].respond(request)
             self.used += time.process_time() - began
-            below = getattr(self._sites[name], "network", None)
+            downstream = getattr(self._sites[name], "network", None)
             self.bytes = [len(request), len(answer)]
             if self._costs is not None:
-                inside = self._costs.site if below is None else below.took
+                inside = self._costs.site if downstream is None else downstream.took
                 arrivals.append(inside + _way(self._rng) + _way(self._rng))
-            came[name] = answer
+            answers[name] = answer
         if self._costs is not None:  # one core reads the answers as they come
             clock = sum(map(len, requests.values())) / BANDWIDTH
             for arrival in sorted(arrivals):
                 clock = max(clock, arrival) + self._costs.relay + self.bytes[1] / BANDWIDTH
             self.took = clock
-        return came
+        return answers
 
 
 def _way(rng: Any) -> float:
-    """Seconds of a message on one way; a lost one is sent again."""
+    """Seconds of a message one way; a lost one is sent again."""
     again = rng.geometric(1 - LOSS) - 1
     return float(MEDIAN * np.exp(SPREAD * rng.standard_normal()) + AGAIN * again)
 
 
-def tree(regions: int, width: int, costs: Costs | None, away: float, seed: int) -> Any:
-    """Regions of sites with real messages, and the network above the regions."""
+def tree(count: int, width: int, costs: Costs | None, away: float, seed: int) -> Any:
+    """Relays of sites with real messages, and the network above the relays."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((ROWS, D))
     relays = {}
-    for r in range(regions):
+    for r in range(count):
         sites = {f"{r}-{s}": Site(f"{r}-{s}", X) for s in range(width)}
         network = SimulatedNetwork(sites, rng, costs, away)
         relay: Any = Relay(f"{r:04}", RemoteFederation(network, exact_sums=True), RelayRules(min_sites=3))
@@ -98,52 +97,53 @@ def tree(regions: int, width: int, costs: Costs | None, away: float, seed: int) 
     return RemoteFederation(top, exact_sums=True), top, relays
 
 
-def asked(federation: Any, number: int) -> Any:
+def exchange(federation: Any, number: int) -> Any:
+    """The replies of one exchange."""
     centers = np.random.default_rng(7).standard_normal((1, K, D))
-    (got,) = federation.ask(
+    (replies,) = federation.ask(
         RequestId("r", 0, number, 0), (Ask("total", federation.sites, AskClusterSums(centers)),)
     )
-    return got
+    return replies
 
 
-def measured(regions: int = 4, width: int = 50, rounds: int = 5) -> Costs:
-    """The costs of a member, the least of some rounds."""
-    federation, top, relays = tree(regions, width, None, 0.0, 0)
-    least = Costs(0, 0, 0, np.inf, np.inf)
+def measured(count: int = 4, width: int = 50, rounds: int = 5) -> Costs:
+    """The costs of a member, the minimum of some rounds."""
+    federation, top, relays = tree(count, width, None, 0.0, 0)
+    lowest = Costs(0, 0, 0, np.inf, np.inf)
     for number in range(rounds):
         for network in (top, *(relay.network for relay in relays.values())):
             network.used = 0.0
-        asked(federation, number)
-        below = [relay.network for relay in relays.values()]
-        sites, members = sum(one.used for one in below), regions * width
+        exchange(federation, number)
+        downstream = [relay.network for relay in relays.values()]
+        sites, members = sum(one.used for one in downstream), count * width
         own = top.used - sites
-        least = Costs(
-            below[0].bytes[0],
-            below[0].bytes[1],
+        lowest = Costs(
+            downstream[0].bytes[0],
+            downstream[0].bytes[1],
             top.bytes[1],
-            min(least.relay, own / members),
-            min(least.site, sites / members),
+            min(lowest.relay, own / members),
+            min(lowest.site, sites / members),
         )
-    return least
+    return lowest
 
 
 # ---------------------------------------------------------------- the model
 
 
 def grid() -> Any:
-    return np.arange(0.0, MOST, STEP)
+    return np.arange(0.0, LAST, STEP)
 
 
 def _one_way() -> Any:
     """The chances (t,) of the time of a message, on the grid."""
     from scipy.stats import lognorm
 
-    density = np.diff(lognorm.cdf(np.append(grid(), MOST), SPREAD, scale=MEDIAN))
-    later, whole = round(AGAIN / STEP), np.zeros_like(density)
+    density = np.diff(lognorm.cdf(np.append(grid(), LAST), SPREAD, scale=MEDIAN))
+    later, total = round(AGAIN / STEP), np.zeros_like(density)
     for again in range(4):
         shifted = np.concatenate([np.zeros(again * later), density])[: len(density)]
-        whole += (1 - LOSS) * LOSS**again * shifted
-    return whole
+        total += (1 - LOSS) * LOSS**again * shifted
+    return total
 
 
 def _added(a: Any, b: Any) -> Any:
@@ -158,16 +158,16 @@ def predicted(widths: list[int], costs: Costs, away: float = AWAY) -> Any:
     inside = np.zeros(len(grid()))
     inside[round(costs.site / STEP)] = 1.0
     for level, width in enumerate(widths):
-        there = max(1.0, width * (1 - away) if level == 0 else width)
-        slowest = np.cumsum(_added(inside, both)) ** there
+        present = max(1.0, width * (1 - away) if level == 0 else width)
+        slowest = np.cumsum(_added(inside, both)) ** present
         up = costs.up if level == 0 else costs.sum_up
         busy = costs.relay + up / BANDWIDTH  # for the last answer: earlier ones are read before
         first = costs.down * width / BANDWIDTH
-        least = first + there * busy  # no sooner than a core can read all of them
+        earliest = first + present * busy  # not before a core can have read all of them
         chances = np.diff(np.append(0.0, slowest))
         late = round(busy / STEP)
         inside = np.concatenate([np.zeros(late), chances])[: len(chances)]
-        floor = round(least / STEP)
+        floor = round(earliest / STEP)
         inside[floor] += inside[:floor].sum()
         inside[:floor] = 0.0
     return inside
@@ -179,7 +179,7 @@ def quantile(chances: Any, share: float) -> float:
 
 
 def widths_of(members: int, width: int) -> list[int]:
-    """A tree of at most this width for so many members.
+    """The widths of a tree of at most this width for a number of members.
 
     >>> widths_of(1000, 100), widths_of(10**7, 30)
     ([100, 10], [30, 30, 30, 30, 13])
@@ -195,40 +195,39 @@ def widths_of(members: int, width: int) -> list[int]:
 
 
 def checked(costs: Costs, exchanges: int = 5) -> tuple[str, float]:
-    """A table of 100 regions x 100 sites: simulated beside the model, and the largest error of the median."""
+    """A table of 100 relays x 100 sites, simulated beside the model, and the error of the median."""
     federation, top, _ = tree(100, 100, costs, AWAY, 1)
     times, answered = [], []
     for number in range(exchanges):
-        got = asked(federation, number)
-        answered.append(got.partial_sum().sites)
+        answered.append(exchange(federation, number).partial_sum().sites)
         times.append(top.took)
     model = predicted([100, 100], costs)
     rows = [
-        ("median of an exchange, s", float(np.median(times)), quantile(model, 0.5)),
+        ("median of a round trip, s", float(np.median(times)), quantile(model, 0.5)),
         ("slowest of them, s", max(times), quantile(model, 1 - 0.5 / exchanges)),
         ("sites in a sum", float(np.mean(answered)), 1e4 * (1 - AWAY)),
     ]
     lines = ["| 10,000 sites | simulated | model | error of the model |", "|---|---|---|---|"]
     errors = [abs(model / found - 1) for _, found, model in rows]
     lines += [
-        f"| {what} | {found:,.2f} | {said:,.2f} | {100 * error:.1f} % |"
-        for (what, found, said), error in zip(rows, errors, strict=True)
+        f"| {what} | {simulated:,.2f} | {by_model:,.2f} | {100 * error:.1f}% |"
+        for (what, simulated, by_model), error in zip(rows, errors, strict=True)
     ]
     return "\n".join(lines), errors[0]
 
 
 def table(costs: Costs) -> str:
-    heads = ["members", "width", "levels", "relays", "an exchange: median, s", "95 %, s"]
-    heads += [f"a run of {EXCHANGES}, min", "busiest relay: core, s", "MB in and out"]
+    heads = ["members", "width", "levels", "relays", "round trip: median, s", "95%, s"]
+    heads += [f"run of {EXCHANGES} round trips, min", "busiest relay: CPU s", "MB in and out"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for members in (10**3, 10**5, 10**7):
         for width in (30, 100):
             widths = widths_of(members, width)
             chances = predicted(widths, costs)
-            relays, left = 0, members
+            relays, nodes = 0, members
             for one in widths:
-                left = -(-left // one)
-                relays += left
+                nodes = -(-nodes // one)
+                relays += nodes
             busiest = max(widths)
             both = busiest * (costs.down + (costs.sum_up if len(widths) > 1 else costs.up)) / 1e6
             cells = [f"{members:,}", str(width), str(len(widths)), f"{relays:,}"]
@@ -244,46 +243,16 @@ def page(costs: Costs) -> str:
 
     proof, _ = checked(costs)
     load = os.getloadavg()[0]
-    return f"""# What very many members would take
+    return f"""# Scale: trees of up to ten million members
 
-This page is written by `python -m benchmarks.bench_scale`, on {datetime.date.today()},
-with a load of {load:.0f} on {os.cpu_count()} cores. It is a model, fitted to
-measurements and checked against a simulation; nobody has run ten million members.
+`python -m benchmarks.bench_scale` wrote this page on {datetime.date.today()}, with a load of {load:.0f} on
+{os.cpu_count()} cores. The numbers come from a model, which is fitted to measurements and checked against a
+simulation. Nobody has run ten million members.
 
-## Measured, through the real doors and codec
+See [federations of federations](relays.md) for how to set up a tree, and [rows on workers](workers.md) for a
+site that is larger than a machine.
 
-One exchange of Lloyd: {K} clusters, {D} columns. Times are those of a core, the least of some exchanges.
-
-| a member of a relay, in an exchange | |
-|---|---|
-| bytes of the question | {costs.down:,} |
-| bytes of a site's answer | {costs.up:,} |
-| bytes of a relay's answer, an exact sum | {costs.sum_up:,} |
-| time of whoever asks, for one member | {1e6 * costs.relay:.0f} us |
-| time of a site with {ROWS} rows | {1e6 * costs.site:.0f} us |
-
-## Stated, not measured
-
-A message takes {1e3 * MEDIAN:.0f} ms one way at the median (lognormal, sigma {SPREAD});
-{100 * LOSS:.0f} % of messages are lost and sent again after {AGAIN:.0f} s; {100 * AWAY:.0f} % of the sites
-are away at any time, and whoever asks them is told so at once; a relay has 100 Mbit/s and one core, and is
-never away.
-
-## The model
-
-An exchange takes one round trip for each level of the tree. A relay waits for the slowest of its members that
-are there: the distribution of that is the distribution of one member to the power of their number. A relay
-above adds the same for its own members. One core reads the answers as they come, so an exchange is no faster
-than it can read all of them. The mean number of members that are there stands for their number.
-
-## The model beside a simulated network
-
-100 regions of 100 sites in one process. Every message is real: question, door, codec, exact sum. Clocks
-are simulated.
-
-{proof}
-
-## What the model says
+## Predictions of the model
 
 {table(costs)}
 
@@ -291,12 +260,43 @@ are simulated.
   slowest of its members.
 - **A lost message decides the median** as soon as a level has a hundred members: one of them waits
   {AGAIN:.0f} s. A `--deadline` and a quorum below 1 trade these sites for time.
-- **Bytes and cores are small**: the busiest relay reads its own members only, whatever the size of the tree.
+- **Bytes and CPU time are small**: the busiest relay reads its own members only, at any size of the tree.
 - The engine between machines has costs of its own for every connection
   ([processes, locks and many sites](deployment/processes.md)); they are not in this model.
 
-[Federations of federations](relays.md) has the trees; [rows on workers](workers.md) a site that is
-larger than a machine.
+## Measured: bytes and CPU time
+
+One round trip of Lloyd with {K} clusters and {D} columns, with real messages. Times are CPU times, the
+minimum of some round trips.
+
+| per member of a relay and round trip | |
+|---|---|
+| bytes of the query | {costs.down:,} |
+| bytes of a site's answer | {costs.up:,} |
+| bytes of a relay's answer, an exact sum | {costs.sum_up:,} |
+| time of the relay, for one member | {1e6 * costs.relay:.0f} us |
+| time of a site with {ROWS} rows | {1e6 * costs.site:.0f} us |
+
+## Assumed: the network
+
+- A message takes {1e3 * MEDIAN:.0f} ms one way at the median (lognormal, sigma {SPREAD}).
+- {100 * LOSS:.0f}% of messages are lost, and sent again after {AGAIN:.0f} s.
+- {100 * AWAY:.0f}% of the sites are away at any time, which their relay learns at once.
+- A relay has 100 Mbit/s and one core, and is never away.
+
+## The model
+
+A query takes one round trip for each level of the tree. A relay waits for the slowest of its members that are
+present: the distribution function of that time is that of one member to the power of their number. A relay
+above adds the same for its own members. One core reads the answers as they arrive, so a round trip takes at
+least the time to read all of them. The model uses the mean number of members that are present.
+
+## The model beside a simulated network
+
+100 relays of 100 sites in one process. Every message is real and encoded, and sums are exact; clocks are
+simulated.
+
+{proof}
 """
 
 

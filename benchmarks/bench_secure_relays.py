@@ -1,8 +1,9 @@
-"""What a site does in a tree of secure sums: ``python -m benchmarks.bench_secure_relays``.
+"""The work of a site in a tree of secure sums: ``python -m benchmarks.bench_secure_relays``.
 
-At 10, 100 and 1,000 sites: cells of ten sites, cells of ten cells, up to a country of at most ten members.
-Counted, not timed: bytes to and from a site, and its own operations (key agreements, signatures checked,
-streams of masks), over three sums of one run. The same flat, where every site has a key with every other one.
+At 10, 100 and 1,000 sites: relays of ten sites, relays of ten relays, up to a federation of at most ten
+members. Counted, not timed: bytes to and from a site, and its own operations (key agreements, signatures
+checked, streams of masks), over three sums of one run. The same without relays, where every site has a key
+with every other one.
 """
 
 import sys
@@ -22,11 +23,11 @@ from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 
 WIDTH, SUMS = 10, 3
-COUNTED = ((crypto.Exchange, "root"), (crypto, "is_signed"), (crypto, "mask"))
+COUNTED = ((crypto.KeyAgreement, "root"), (crypto, "is_signed"), (crypto, "mask"))
 
 
 class CountedSite(Site):
-    """A site that counts what comes, what leaves, and what it does in between."""
+    """A site that counts the bytes that it receives and sends, and its own operations."""
 
     spent: "Counter[str]"
     now: "Counter[str] | None" = None  # of the site that is at work
@@ -52,7 +53,7 @@ def sites(count: int) -> list[CountedSite]:
 
 
 def grown(members: list[Any]) -> Simulation:
-    """A federation of at most WIDTH members: cells of them, and cells of cells, below it."""
+    """A federation of at most WIDTH members, with as many levels of relays as that takes."""
     level = 0
     while len(members) > WIDTH:
         level += 1
@@ -91,9 +92,10 @@ def measured(count: int, flat: bool, sums: int = SUMS) -> tuple[dict[str, int], 
     with counted():
         for number in range(sums):
             request_id = RequestId("bench", 0, number, 0)
-            (got,) = federation.ask(request_id, (Ask("total", federation.sites, question),))
+            (replies,) = federation.ask(request_id, (Ask("total", federation.sites, question),))
     names = sorted({name for site in members for name in site.spent})
-    return {name: max(site.spent[name] for site in members) for name in names}, float(got.total().mass.sum())
+    largest = {name: max(site.spent[name] for site in members) for name in names}
+    return largest, float(replies.total().mass.sum())
 
 
 def main() -> int:
@@ -109,7 +111,7 @@ def main() -> int:
         print(f"{count:5} sites, {'flat' if flat else 'tree'} " + "".join(f"{n:12,}" for n in columns))
         first = first or found
         bad += mass != 4 * count or (not flat and any(found[k] > 1.05 * first[k] for k in first))
-    print("a site's cost in the tree is that of ten sites:", "no" if bad else "yes, to 5 %")
+    print("a site's cost in the tree is that of ten sites:", "no" if bad else "yes, within 5%")
     return bad
 
 

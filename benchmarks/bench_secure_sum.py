@@ -1,8 +1,8 @@
 """A secure sum of 1020 numbers at 3, 10 and 100 sites: processor time at both ends, and bytes up.
 
-In the last of ten sums a quarter of the sites drops after sharing, where the threshold lets them. Bytes are
-those of encoded replies, all stages and the run's keys (spread over ten sums) included, over those of the
-plain reply.
+In the last of ten sums a quarter of the sites drops out after sharing, if the threshold allows it. Bytes are
+those of encoded replies, with all stages and the run's keys (spread over ten sums), over those of the plain
+reply.
 """
 
 import sys
@@ -31,11 +31,11 @@ from unpooled.protocol.exchange import Part, RequestId, size
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
 
 NUMBERS, SUMS = 1020, 10
-ASKED = {3: 2.2, 10: 2.2, 100: 4.0}
+MAX_BYTES = {3: 2.2, 10: 2.2, 100: 4.0}  # times those of the plain reply
 
 
 class Bench:
-    """Members in this process, and what each and the coordinator took."""
+    """Members in this process, and the CPU time of each and of the coordinator."""
 
     def __init__(self, n: int) -> None:
         self.names = tuple(f"s{i:03d}" for i in range(n))
@@ -101,22 +101,22 @@ class Bench:
 
 
 def rows() -> Iterator[tuple[str, float, float]]:
-    """(what, asked at most, reached)."""
-    for n, most in ASKED.items():
-        got = list(Bench(n).run())
-        yield f"{n} sites: ms a site, first sum of a run (keys agreed on)", 50.0, got[0][0]
-        yield f"{n} sites: ms a site, later sums", 50.0, median(g[0] for g in got[1:])
-        yield f"{n} sites: ms at the coordinator, all there", 100.0, median(g[1] for g in got[:-1])
-        yield f"{n} sites: ms at the coordinator, a quarter dropped", 100.0, got[-1][1]
-        yield f"{n} sites: bytes up over plain", most, median(g[2] for g in got)
+    """(what, target at most, measured)."""
+    for n, limit in MAX_BYTES.items():
+        sums = list(Bench(n).run())
+        yield f"{n} sites: ms per site, first sum of a run (with key agreement)", 50.0, sums[0][0]
+        yield f"{n} sites: ms per site, later sums", 50.0, median(s[0] for s in sums[1:])
+        yield f"{n} sites: ms at the coordinator, all sites present", 100.0, median(s[1] for s in sums[:-1])
+        yield f"{n} sites: ms at the coordinator, a quarter dropped out", 100.0, sums[-1][1]
+        yield f"{n} sites: bytes up over plain", limit, median(s[2] for s in sums)
 
 
 def main() -> int:
     print(str(__doc__).splitlines()[0])
     over = 0
-    for what, most, reached in rows():
-        over += reached > most
-        print(f"  {what:60} asked at most {most:6.1f}   reached {reached:7.2f}", flush=True)
+    for what, limit, measured in rows():
+        over += measured > limit
+        print(f"  {what:62} target at most {limit:6.1f}   measured {measured:7.2f}", flush=True)
     return over
 
 

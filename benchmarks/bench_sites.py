@@ -1,10 +1,10 @@
 """Federations of many sites on this machine: ``python -m benchmarks.bench_sites``, or with numbers of sites.
 
-The server is ``unpooled federation serve``, and every site has processes of its own. Printed are the seconds from "all
-are connected" to the end of the first round, the seconds of an exchange, what a site takes of a core, and
-threads, memory and open files of the server's three processes. Memory is that of a process alone (USS). Ours
-is all of ``serve``, and in the engine's two processes what our modules add to its own. Only a quiet machine
-gives figures to quote: the load is printed too.
+The server is ``unpooled federation serve``, and every site has processes of its own. The output has the
+seconds from "all are connected" to the end of the first round, the seconds of an exchange, the CPU seconds of
+a site, and threads, memory and open files of the server's three processes. Memory is that of a process alone
+(USS). Ours is all of ``serve``, and in the engine's two processes the part that our modules add. Only a quiet
+machine gives numbers to quote, so the load is printed too.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ from unpooled.federation.provisioning.federation_folder import FederationFolder,
 from unpooled.site.session import SiteSettings
 from unpooled.site.table_store import SummaryFolder
 
-ASKED = {3: ("exchange", 0.1), 10: ("exchange", 0.3), 50: ("first round", 60.0)}
-ASKED_MEMORY = 50.0  # MB of ours at the server
+TARGETS = {3: ("exchange", 0.1), 10: ("exchange", 0.3), 50: ("first round", 60.0)}
+MAX_MEMORY = 50.0  # MB of ours at the server
 ROUNDS = 30
 PARTS = {"server_train": "server", "runner_process": "job"}  # the engine's processes, by their module
 ENGINE = "nvflare.private.fed.app.server"
-ADDED = {  # what is ours in the engine's processes: the engine's modules, and ours beside them
+ADDED = {  # the engine's processes: the engine's modules, and ours
     "server": (f"{ENGINE}.server_train", "unpooled.federation.nvflare.presence"),
     "job": (
         f"{ENGINE}.runner_process, nvflare.apis.impl.controller",
@@ -55,12 +55,12 @@ def free_port() -> int:
 
 
 def set_up(home: Path, sites: int) -> tuple[FederationFolder, list[list[str]]]:
-    """A federation with all folders, copies and approvals; the commands that start its sites."""
+    """A federation with all folders, summary tables and approvals; the commands that start its sites."""
     names = tuple(f"site-{number:04}" for number in range(sites))
     where = f"localhost:{free_port()}"
     federation = create(home / "federation", "many", where, names, engine_name="nvflare")
     rng, commands = np.random.default_rng(0), []
-    policy = home / "policy.toml"  # officers who approve all studies of this coordinator
+    policy = home / "policy.toml"  # approves all studies of this coordinator
     policy.write_text('format = 1\n[studies]\napprove = "known"\npurposes = ["*"]\n')
     for name in names:
         place = certified_site(federation, name, home / name)
@@ -91,32 +91,32 @@ def running(commands: list[list[str]], log: Path) -> Iterator[list[subprocess.Po
 
 
 @dataclass
-class Most:
-    """The most that a process of the server had."""
+class Peak:
+    """The peaks of a process of the server."""
 
     threads: int = 0
     memory: float = 0.0  # MB of its own
     files: int = 0
 
-    def see(self, process: psutil.Process) -> None:
+    def update(self, process: psutil.Process) -> None:
         self.threads = max(self.threads, process.num_threads())
         self.memory = max(self.memory, process.memory_full_info().uss / 2**20)
         self.files = max(self.files, process.num_fds())
 
 
 class Watch(threading.Thread):
-    """Looks at the server's processes twice a second."""
+    """Reads the server's processes twice per second."""
 
     def __init__(self, serve: int) -> None:
         super().__init__(daemon=True)
-        self.serve, self.most = serve, {name: Most() for name in ("serve", *PARTS.values())}
+        self.serve, self.peaks = serve, {name: Peak() for name in ("serve", *PARTS.values())}
         self.over = threading.Event()
 
     def run(self) -> None:
         while not self.over.wait(0.5):
             for name, process in named(self.serve):
                 with contextlib.suppress(psutil.Error):
-                    self.most[name].see(process)
+                    self.peaks[name].update(process)
 
 
 def named(serve: int) -> list[tuple[str, psutil.Process]]:
@@ -131,7 +131,7 @@ def named(serve: int) -> list[tuple[str, psutil.Process]]:
 
 
 def taken(pids: list[int]) -> float:
-    """Seconds of a core that processes and all that they started have taken."""
+    """CPU seconds of processes and of all that they started."""
     seconds = 0.0
     for pid in pids:
         with contextlib.suppress(psutil.Error):
@@ -144,7 +144,7 @@ def taken(pids: list[int]) -> float:
 
 
 def imported(modules: str) -> float:
-    """Megabytes of its own of a process that has imported modules."""
+    """Megabytes (USS) of a process that has imported these modules."""
     words = f"import psutil, {modules}\nprint(psutil.Process().memory_full_info().uss / 2**20)"
     return float(subprocess.check_output([sys.executable, "-c", words], text=True).split()[-1])
 
@@ -163,16 +163,16 @@ def measured(sites: int) -> dict[str, Any]:
             connected, joined = time.monotonic(), taken(pids)
             watch = Watch(up[0].pid)
             watch.start()
-            rounds: list[tuple[float, float, float]] = []  # when, and what sites and server had taken
+            rounds: list[tuple[float, float, float]] = []  # time, CPU seconds of the sites and of the server
             remote = RemoteRunOptions(
                 str(federation.path), "bench", federation.sites, quorum=1.0, deadline=120.0
             )
             job = Job(files=(), ks=(3,), n_init=1, max_rounds=ROUNDS, protect="summary", remote=remote)
 
-            def seen(record: Any) -> None:
+            def note(record: Any) -> None:
                 rounds.append((time.monotonic(), taken(pids), taken([up[0].pid])))
 
-            follow_run.follow(federation, *tasks(job, remote), patience=300.0, progress=seen)
+            follow_run.follow(federation, *tasks(job, remote), patience=300.0, progress=note)
             ended = time.monotonic()
             watch.over.set()
             watch.join()
@@ -189,12 +189,12 @@ def measured(sites: int) -> dict[str, Any]:
             "starting": (by_sites - joined) / sites,
             "answering": (later - by_sites) / sites / after,
             "asking": (server_later - by_server) / sites / after,
-            "most": watch.most,
+            "peaks": watch.peaks,
         }
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all started processes are ended
     ours = {}
     for name, (engine, added) in ADDED.items():
         alone = imported(engine)
@@ -205,29 +205,30 @@ def main() -> None:
     for sites in map(int, sys.argv[1:] or ("3", "10", "50")):
         load = os.getloadavg()[0]
         found = measured(sites)
-        most: dict[str, Most] = found["most"]
-        mine = most["serve"].memory + sum(ours.values())
+        peaks: dict[str, Peak] = found["peaks"]
+        mine = peaks["serve"].memory + sum(ours.values())
         print(
             f"{sites} sites (load before {load:.1f}): all connected after {found['connected']:.1f} s, first "
             f"round {found['first round']:.1f} s later; an exchange {found['exchange']:.3f} s (median of "
             f"{found['exchanges']}), the run {found['run']:.1f} s"
         )
         print(
-            f"  of a core, a site: {found['joining']:.2f} s to connect, {found['starting']:.2f} s more until "
-            f"the first round is done, {1000 * found['answering']:.1f} ms an exchange; the server "
-            f"{1000 * found['asking']:.1f} ms a site and exchange"
+            f"  CPU per site: {found['joining']:.2f} s to connect, {found['starting']:.2f} s more until "
+            f"the first round is done, {1000 * found['answering']:.1f} ms per exchange; the server "
+            f"{1000 * found['asking']:.1f} ms per site and exchange"
         )
-        for name, had in most.items():
-            print(f"  {name}: {had.threads} threads, {had.memory:.0f} MB, {had.files} open files")
-        print(f"  ours: serve's {most['serve'].threads} threads, {mine:.0f} MB in the three processes")
-        verdict(f"ours at most {ASKED_MEMORY:g} MB", mine <= ASKED_MEMORY)
-        if sites in ASKED:
-            what, limit = ASKED[sites]
+        for name, peak in peaks.items():
+            print(f"  {name}: {peak.threads} threads, {peak.memory:.0f} MB, {peak.files} open files")
+        print(f"  ours: serve's {peaks['serve'].threads} threads, {mine:.0f} MB in the three processes")
+        verdict(f"ours at most {MAX_MEMORY:g} MB", mine <= MAX_MEMORY)
+        if sites in TARGETS:
+            what, limit = TARGETS[sites]
             verdict(f"{what} at most {limit:g} s", found[what] <= limit)
 
 
-def verdict(asked: str, reached: bool) -> None:
-    print(f"  asked: {asked}: {'reached' if reached else 'NOT REACHED'}", flush=True)
+def verdict(target: str, met: bool) -> None:
+    """Print whether a target is met."""
+    print(f"  target: {target}: {'met' if met else 'NOT MET'}", flush=True)
 
 
 if __name__ == "__main__":

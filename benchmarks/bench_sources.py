@@ -61,13 +61,15 @@ def measured(code: str, folder: str, rows: int) -> list[float]:
 
 
 def rows(count: int = 10_000_000) -> list[tuple[str, float, float]]:
-    """(what, at most asked, reached)."""
+    """(what, target at most, measured)."""
     with tempfile.TemporaryDirectory() as folder:
         measured(_MAKE, folder, count)
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 2**30
         took, peak = measured(_FIT, folder, count)
         ratio, call, estimator = measured(_BESIDE, folder, min(count, 400_000))
-    print(f"  {size:.2f} GB of Parquet; {took:.0f} s of CPU; beside: {call:.2f} and {estimator:.2f} s of CPU")
+    print(
+        f"  {size:.2f} GB of Parquet, {took:.0f} CPU s; cluster() {call:.2f}, estimator {estimator:.2f} CPU s"
+    )
     return [
         ("peak memory of cluster() from Parquet, GB", 2.0, peak),
         ("CPU of cluster() on DataFrames / of FederatedKMeans on arrays", 1.2, ratio),
@@ -76,8 +78,8 @@ def rows(count: int = 10_000_000) -> list[tuple[str, float, float]]:
 
 def main() -> None:
     print(str(__doc__).splitlines()[0])
-    for what, asked, reached in rows(*map(int, sys.argv[1:2])):
-        print(f"  {what:62} asked at most {asked:5.2f}   reached {reached:5.2f}", flush=True)
+    for what, target, value in rows(*map(int, sys.argv[1:2])):
+        print(f"  {what:62} target at most {target:5.2f}   measured {value:5.2f}", flush=True)
 
 
 if __name__ == "__main__":

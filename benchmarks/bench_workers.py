@@ -1,9 +1,11 @@
 """Rows that no process holds: ``python -m benchmarks.bench_workers``, or with a number of rows (20 million).
 
-Four workers of a Dask cluster on this machine hold 64 partitions of rows x 16 columns. Three runs, and in
-each of them a worker is killed (kill -9) while it answers. Asked: the bits of a reference that streams over
-one partition at a time with exact sums; at a tenth of the rows, folded sums in one process to 1e-12; and no
-process that ever has half of the rows, by the largest resident memory of each. Exit code 1 if one is not so.
+Four workers of a Dask cluster on this machine hold 64 partitions of rows x 16 columns. In each of three runs
+a worker is killed (kill -9) while it answers. The exit code is 1 unless
+
+- every run gives the bits of a reference that streams over one partition at a time with exact sums;
+- at a tenth of the rows, ordered sums in one process agree to 1e-12;
+- no process ever holds half of the rows, by its largest resident memory.
 """
 
 import logging
@@ -40,14 +42,13 @@ def partitions(rows: int) -> list[RowPartition]:
 
 
 class Streamed:
-    """The same sums without workers: one partition is made, answers, and is let go."""
+    """The same sums without workers: one partition is made, answers, and is freed."""
 
     exact_sums = True
 
     def __init__(self, parts: list[RowPartition]) -> None:
         self._parts = parts
         self.sites = ("all",)
-        self.most = 0
 
     def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
         sums: list[Any] = [[] for _ in asks]
@@ -55,18 +56,18 @@ class Streamed:
             name = f"all/{i:04}"
             one = Simulation.from_rows({name: part.rows()}, threads=1, exact_sums=True)
             own = tuple(Ask("total", (name,), ask.question, ask.transform) for ask in asks)
-            for found, got in zip(sums, one.ask(request_id, own), strict=True):
-                found.append(got.partial_sum())
+            for found, replies in zip(sums, one.ask(request_id, own), strict=True):
+                found.append(replies.partial_sum())
         totals = [partial_sum([found]) for found in sums]
         return [Aggregate(self.sites, sum=total.reply(), size=(1, 1), unrounded=total) for total in totals]
 
 
 class Memory(threading.Thread):
-    """The largest resident memory of each process of this one, looked at ten times a second."""
+    """The largest resident memory of this process and of each of its children, read ten times per second."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.most: dict[int, int] = {}
+        self.peaks: dict[int, int] = {}
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -74,7 +75,7 @@ class Memory(threading.Thread):
         while not self._over.wait(0.1):
             for process in [me, *me.children(recursive=True)]:
                 try:
-                    self.most[process.pid] = max(self.most.get(process.pid, 0), process.memory_info().rss)
+                    self.peaks[process.pid] = max(self.peaks.get(process.pid, 0), process.memory_info().rss)
                 except psutil.Error:
                     continue
 
@@ -83,22 +84,22 @@ class Memory(threading.Thread):
         self.join()
 
 
-class Deadly:
-    """A federation that has a worker killed in the middle of an exchange."""
+class WithKill:
+    """A federation that kills a worker in the middle of an exchange."""
 
     def __init__(self, federation: Simulation, kill: Callable[[], None], exchange: int) -> None:
-        self._federation, self._kill, self._left = federation, kill, exchange
+        self._federation, self._kill, self._remaining = federation, kill, exchange
         self.sites, self.exact_sums = federation.sites, True
 
     def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
-        self._left -= 1
-        if self._left == 0:
+        self._remaining -= 1
+        if self._remaining == 0:
             threading.Timer(0.1, self._kill).start()
         return self._federation.ask(request_id, asks)
 
 
 def clustered(federation: Any) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    """The centres after three rounds from given ones, which are a little off."""
+    """The centres after three rounds from centres that are a little off."""
     start = np.random.default_rng(0).standard_normal((K, D)) + 0.2
     return np.asarray(run(Lloyd(k=K, init=start, max_rounds=3), federation, seed=1).state.centers)
 
@@ -123,7 +124,7 @@ def main() -> int:
             client.wait_for_workers(WORKERS)
             began = time.perf_counter()
             federation = Simulation.from_rows({"all": parts}, executor=client)
-            held, killed = time.perf_counter() - began, list[int]()
+            read, killed = time.perf_counter() - began, list[int]()
 
             def kill(number: int = number, killed: list[int] = killed) -> None:
                 pid = sorted(client.run(os.getpid).values())[number]
@@ -131,31 +132,31 @@ def main() -> int:
                 killed.append(pid)
 
             began = time.perf_counter()
-            found = clustered(Deadly(federation, kill, 1 + number))
+            found = clustered(WithKill(federation, kill, 1 + number))
             same = bool((found == reference).all())
             failed += not same or not killed
             print(
-                f"run {number + 1}: read in {held:.0f} s, clustered in {time.perf_counter() - began:.0f} s, "
+                f"run {number + 1}: read in {read:.0f} s, clustered in {time.perf_counter() - began:.0f} s, "
                 f"worker {killed} killed with -9 in exchange {1 + number}; "
-                f"bits of the streamed reference: {'the same' if same else 'OTHERS'}",
+                f"bits of the streamed reference: {'the same' if same else 'DIFFERENT'}",
                 flush=True,
             )
             del federation
         small = partitions(rows // 10)
         tenth = clustered(Simulation.from_rows({"all": small}, executor=client))
     memory.stop()
-    whole = Simulation.from_rows({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, threads=1)
-    apart = float(np.abs(tenth / clustered(whole) - 1).max())
-    failed += not apart <= 1e-12
-    print(f"{rows // 10:,} rows, folded in one process: {apart:.1e} apart, at most 1e-12")
+    local = Simulation.from_rows({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, threads=1)
+    difference = float(np.abs(tenth / clustered(local) - 1).max())
+    failed += not difference <= 1e-12
+    print(f"{rows // 10:,} rows, ordered sums in one process: difference {difference:.1e}, at most 1e-12")
     all_bytes = rows * D * 8
-    most = sorted(memory.most.values(), reverse=True)
-    failed += not most[0] < all_bytes / 2
+    peaks = sorted(memory.peaks.values(), reverse=True)
+    failed += not peaks[0] < all_bytes / 2
     print(
-        f"all rows are {all_bytes / 1e9:.2f} GB; the largest resident memory of each of {len(most)} "
-        f"processes, in GB: {', '.join(f'{size / 1e9:.2f}' for size in most)}"
+        f"all rows are {all_bytes / 1e9:.2f} GB; the largest resident memory of each of {len(peaks)} "
+        f"processes, in GB: {', '.join(f'{size / 1e9:.2f}' for size in peaks)}"
     )
-    print("reached" if not failed else "NOT REACHED")
+    print("passed" if not failed else "FAILED")
     return int(failed > 0)
 
 

@@ -1,9 +1,9 @@
 """The choice of k beside four pooled criteria, on sets of known k.
 
-``python -m benchmarks.choice_of_k [folder] [--copies]`` prints the table. Ours is ``-k auto`` of three sites,
-from sums, or from copies. The others see all rows in one place: scikit-learn's silhouette, Calinski-Harabasz
-and Davies-Bouldin over k-means of ten restarts, which begin at k = 2, and the gap statistic of Tibshirani,
-Walther and Hastie (2001), which begins at 1.
+``python -m benchmarks.choice_of_k [folder] [--summary]`` prints the table. Ours is ``-k auto`` of three
+sites, from raw rows or from summary tables. The others use the pooled rows: scikit-learn's silhouette,
+Calinski-Harabasz and Davies-Bouldin over k-means with ten restarts, which begin at k = 2, and the gap
+statistic of Tibshirani, Walther and Hastie (2001), which begins at 1.
 """
 
 import sys
@@ -25,13 +25,13 @@ POOLED = ("silhouette", "Calinski-H.", "Davies-B.", "gap")
 REFERENCES = 10
 
 
-def ours(X: np.ndarray, *, copies: bool = False, ks: range = KS) -> Choice:
-    """The choice over three sites among which the rows are shared out at random."""
+def ours(X: np.ndarray, *, summary: bool = False, ks: range = KS) -> Choice:
+    """The choice over three sites over which the rows are divided at random."""
     holder = np.random.default_rng(0).integers(3, size=len(X))
     tables = {
         f"s{i}": Table.from_columns({f"x{j}": X[holder == i, j] for j in range(X.shape[1])}) for i in range(3)
     }
-    sites = {name: microaggregate(table) for name, table in tables.items()} if copies else tables
+    sites = {name: microaggregate(table) for name, table in tables.items()} if summary else tables
     methods = tuple(METHODS["lloyd"](k=k).with_restarts(10) for k in ks)
     choice = run(Analysis(PreparationOptions(), methods), Simulation.from_rows(sites), seed=0).state.choice
     assert choice is not None
@@ -72,20 +72,20 @@ def _logs(X: np.ndarray) -> list[float]:
     return [float(np.log(KMeans(k, n_init=1, random_state=0).fit(X).inertia_)) for k in KS]
 
 
-def main(folder: Path | None, copies: bool) -> None:
+def main(folder: Path | None, summary: bool) -> None:
     print(f"{'set':52} {'k':>3} {'ours':>5}   " + " ".join(f"{name:>11}" for name in POOLED))
     right, clear, count = np.zeros(5, dtype=int), [], 0
     for name, X, true in sets(folder):
-        choice = ours(X, copies=copies)
+        choice = ours(X, summary=summary)
         named = (choice.k, *pooled(standard(X)))
         right += np.array(named) == true
         count += 1
         if choice.clear:
             clear.append((true, choice.k))
         marked = [f"{k}{' ' if k == true else '!'}" for k in named]
-        told = "clear" if choice.clear else ""
+        mark = "clear" if choice.clear else ""
         print(
-            f"{name:52} {true:3} {marked[0]:>5} {told:5} " + " ".join(f"{m:>11}" for m in marked[1:]),
+            f"{name:52} {true:3} {marked[0]:>5} {mark:5} " + " ".join(f"{m:>11}" for m in marked[1:]),
             flush=True,
         )
     print(
@@ -93,9 +93,9 @@ def main(folder: Path | None, copies: bool) -> None:
         + ", ".join(f"{n} {r}" for n, r in zip(POOLED, right[1:], strict=True))
     )
     agreed, noise = sum(a == b for a, b in clear), sum(true == 1 for true, _ in clear)
-    print(f'"clear" is said {len(clear)} times: {agreed} times of the true k, {noise} times without clusters')
+    print(f"{len(clear)} choices are clear: {agreed} have the true k, {noise} are of data without clusters")
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--copies"]
-    main(Path(words[0]) if words else None, "--copies" in sys.argv)
+    words = [word for word in sys.argv[1:] if word != "--summary"]
+    main(Path(words[0]) if words else None, "--summary" in sys.argv)

@@ -1,7 +1,7 @@
 """The 90 benchmark problems: every bound against the proved optimum, every method's gap, every certificate.
 
-``python -m benchmarks.dual_problems [problems of each kind] [seconds a certificate]``; all 90 take about ten
-minutes of one core. It ends with an error if an unconditional bound lies above the optimum.
+``python -m benchmarks.dual_problems [problems of each kind] [seconds per certificate]``; all 90 take about
+ten minutes on one core. It ends with an error if an unconditional bound lies above the optimum.
 """
 
 import sys
@@ -47,9 +47,9 @@ def main(each: int = 5, seconds: float = 10.0) -> None:
     print(f"{len(names)} problems, pooled optimum proved for {proved}")
     for label, figures in found.items():
         rounds, gap, ratio = np.array(figures).T
-        said = f"rounds {rounds.mean():6.1f}   gap {gap.mean():5.2f} %   bound / optimum <= {ratio.max():.6f}"
-        print(f"  {label:14} {said}")
-    print(f"  certified to 0.01 % in {seconds:g} seconds, unconditionally: {certified} of {len(names)}")
+        means = f"rounds {rounds.mean():6.1f}   gap {gap.mean():5.2f}%"
+        print(f"  {label:14} {means}   bound / optimum <= {ratio.max():.6f}")
+    print(f"  certified to 0.01% in {seconds:g} seconds, unconditionally: {certified} of {len(names)}")
     for name, label, condition, ratio in above:
         print(f"  above the optimum: {name}, {label}, {condition}: {ratio:.6f}")
     if any(condition == "unconditional" for _, _, condition, _ in above):

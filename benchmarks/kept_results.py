@@ -42,7 +42,7 @@ class Section:
         at = re.search(pattern, self.text, flags=re.M)
         if at is None:
             raise InputError(
-                f"docs/results.md, {self.name}: there is no {pattern!r}. Restore the page that make results wrote."
+                f"docs/results.md, {self.name}: there is no {pattern!r}. Restore the generated page."
             )
         return at[1]
 

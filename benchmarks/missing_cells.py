@@ -1,9 +1,9 @@
-"""Missing cells kept beside filled: the adjusted Rand index with the true clusters, over 20 seeds.
+"""Missing cells, kept or filled: the adjusted Rand index with the true clusters, over 20 seeds.
 
-``python -m benchmarks.missing_cells`` prints the table. Rows of 3 sites are clusters of variance 1 about
-centres of variance 4, in 6 columns. In the first lines 30 % of all cells are missing; in the others one site
+``python -m benchmarks.missing_cells`` prints the table. Rows of 3 sites are clusters of variance 1 around
+centres of variance 4, in 6 columns. In the first lines 30% of all cells are missing; in the others one site
 lacks 2 columns. "kept" is ``--missing keep``, "filled" ``--missing fill``, both by ``--method lloyd``; the
-last column says in how many seeds kept is better, or equal.
+last column has the number of seeds in which "kept" is at least as good.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def drawn(seed: int, k: int) -> tuple[np.ndarray, np.ndarray, np.random.Generato
     return centers[labels] + rng.normal(size=(ROWS, COLUMNS)), labels, rng
 
 
-def shared_out(X: np.ndarray, lacking: tuple[int, ...] = ()) -> dict[str, Table]:
+def site_tables(X: np.ndarray, lacking: tuple[int, ...] = ()) -> dict[str, Table]:
     """Every third row to each site; the last one lacks some columns."""
     return {
         f"s{i}": Table.from_columns(
@@ -40,7 +40,7 @@ def shared_out(X: np.ndarray, lacking: tuple[int, ...] = ()) -> dict[str, Table]
 
 
 def agreement(tables: dict[str, Table], labels: np.ndarray, k: int, missing: str) -> float:
-    """The adjusted Rand index of a clustering; a row without any value is a cluster of its own kind."""
+    """The adjusted Rand index of a clustering; rows without any value form a cluster of their own."""
     preparation_options = PreparationOptions(missing=missing, columns="any")
     state = run(Analysis(preparation_options, (Lloyd(k=k),)), Simulation.from_rows(tables), seed=0).state
     transform = state.agreement.preparation
@@ -48,7 +48,7 @@ def agreement(tables: dict[str, Table], labels: np.ndarray, k: int, missing: str
     found = []
     for name in sorted(tables):
         own = np.full(len(tables[name]), -1)
-        own[transform.kept(tables[name])] = nearest(
+        own[transform.rows_used(tables[name])] = nearest(
             transform.apply(tables[name]), state.chosen.centers
         ).labels
         found.append(own)
@@ -62,9 +62,9 @@ def compared(k: int, *, lacks_columns: bool, seeds: int = SEEDS) -> np.ndarray:
     for seed in range(seeds):
         X, labels, rng = drawn(seed, k)
         if lacks_columns:
-            tables = shared_out(X, LACKING)
+            tables = site_tables(X, LACKING)
         else:
-            tables = shared_out(np.where(rng.random(X.shape) < MISSING, np.nan, X))
+            tables = site_tables(np.where(rng.random(X.shape) < MISSING, np.nan, X))
         out.append([agreement(tables, labels, k, missing) for missing in ("keep", "fill")])
     return np.array(out)
 
@@ -72,7 +72,7 @@ def compared(k: int, *, lacks_columns: bool, seeds: int = SEEDS) -> np.ndarray:
 def main() -> None:
     print(f"{'':36} {'kept':>6} {'filled':>6}   better or equal")
     for lacks_columns in (False, True):
-        what = "a site lacks 2 of 6 columns" if lacks_columns else "30 % of cells missing"
+        what = "a site lacks 2 of 6 columns" if lacks_columns else "30% of cells missing"
         for k in KS:
             found = compared(k, lacks_columns=lacks_columns)
             kept, filled = found.mean(axis=0)

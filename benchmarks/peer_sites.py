@@ -1,7 +1,7 @@
 """The same sums over many sites by Apple's pfl-research: ``python -m benchmarks.peer_sites SITES``.
 
-``make bench-sites`` installs pfl into build/pfl, beside the environment; without it one line says so. A site
-there is a Dataset, and its sums are made by our kernel, so that what is compared is the engine.
+``make bench-sites`` installs pfl into build/pfl, beside the environment; without pfl one line reports that. A
+site there is a Dataset, and our kernel makes its sums, so that the engines are compared.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from unpooled import kernels
 
 
 def _without_accountants() -> None:
-    """Leave out what only its privacy needs, and what need not be installed here."""
+    """Replace the modules that only its privacy needs, and that need not be installed here."""
     for name in ("prv_accountant", "prv_accountant.dpsgd"):
         module: Any = ModuleType(name)
         module.__getattr__ = lambda attribute: object
@@ -64,8 +64,8 @@ def main() -> int:
     found, _ = act(2)
     assert float(found["mass"].sum()) == len(X)
     print(
-        f"{sites:9,} sites, pfl-research: a round {wall:.3f} s, {cpu:.3f} s of a core; "
-        f"{sites / cpu:,.0f} sites a second on one core ({D} columns, {ROWS} rows a site)"
+        f"{sites:9,} sites, pfl-research: a round {wall:.3f} s, {cpu:.3f} CPU s; "
+        f"{sites / cpu:,.0f} sites per second on one core ({D} columns, {ROWS} rows per site)"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""Groups by the plain principal-axis cut: what the grouping kernel is measured against."""
+"""Groups by the plain principal-axis cut, the baseline of the grouping kernel."""
 
 import numpy as np
 

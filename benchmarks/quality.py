@@ -23,7 +23,7 @@ def ratios(shape: str, split: str, seeds: range) -> list[tuple[float, int]]:
 
 
 def main(seeds: int = 3) -> None:
-    print(f"inertia / pooled inertia (n_init=10), {seeds} seeds: mean, worst; exchanges: mean, most")
+    print(f"inertia / pooled inertia (n_init=10), {seeds} seeds: mean, worst; exchanges: mean, maximum")
     everything = []
     for shape in SHAPES:
         for split in SPLITS:
@@ -32,8 +32,8 @@ def main(seeds: int = 3) -> None:
     print(_line("all", np.concatenate(everything)))
 
 
-def _line(name: str, got: np.ndarray) -> str:
-    inertia, exchanges = got.T
+def _line(name: str, pairs: np.ndarray) -> str:
+    inertia, exchanges = pairs.T
     return (
         f"{name:39} {inertia.mean():8.4f} {inertia.max():8.4f} {exchanges.mean():6.1f} {exchanges.max():4.0f}"
     )

@@ -1,7 +1,7 @@
 """Data sets of several shapes, and ways to split them.
 
-Lloyd's patience and polish were chosen on overlapping, high_dimension, skewed and uniform, and the seeding of
-many columns on sets like high_dimension; the other six were only measured.
+Lloyd's stopping rules were chosen on overlapping, high_dimension, skewed and uniform, and the seeding of many
+columns on sets like high_dimension; the other six were not used to choose any setting.
 """
 
 import numpy as np
@@ -94,18 +94,18 @@ def iid(X: Rows, rng) -> np.ndarray:
     return rng.integers(0, 10, len(X))
 
 
-def one_cluster_a_site(X: Rows, rng) -> np.ndarray:
-    """Ten sites, each a region of its own."""
+def one_cluster_per_site(X: Rows, rng) -> np.ndarray:
+    """Ten sites, each with one cluster of a k-means."""
     from sklearn.cluster import KMeans
 
     return KMeans(10, n_init=1, random_state=0).fit_predict(X)
 
 
 def dirichlet(X: Rows, rng) -> np.ndarray:
-    """Ten sites with shares of ten regions drawn from Dirichlet(0.3)."""
-    region = one_cluster_a_site(X, rng)
+    """Ten sites with shares of ten clusters drawn from Dirichlet(0.3)."""
+    cluster = one_cluster_per_site(X, rng)
     shares = rng.dirichlet(np.full(10, 0.3), size=10)
-    return np.array([rng.choice(10, p=shares[r]) for r in region])
+    return np.array([rng.choice(10, p=shares[c]) for c in cluster])
 
 
 def tiny_sites(X: Rows, rng) -> np.ndarray:
@@ -113,4 +113,4 @@ def tiny_sites(X: Rows, rng) -> np.ndarray:
     return rng.permutation(len(X)) // 10
 
 
-SPLITS = {f.__name__: f for f in (iid, dirichlet, one_cluster_a_site, tiny_sites)}
+SPLITS = {f.__name__: f for f in (iid, dirichlet, one_cluster_per_site, tiny_sites)}
