@@ -1,8 +1,8 @@
 """docs/certificates.md, written from runs: certificates of 20 sets of rows, and optima of small ones.
 
-``python -m benchmarks.certificates`` computes all of it in some minutes of one core;
+``python -m benchmarks.certificates`` computes all of them in some minutes on one core;
 ``python -m benchmarks.certificates iris ruspini:8 50000`` only the sets with these words, numbers of rows or
-k, whose lines it replaces in the page. Times are the process's own CPU seconds.
+k, and replaces their lines in the page. Times are the process's own CPU seconds.
 """
 
 import csv
@@ -127,7 +127,7 @@ SOLVED = (
 
 
 def certified(problem: Problem) -> str:
-    """A line of the table of certificates; the best of some runs of k-means is what it is about."""
+    """A line of the table of certificates, for the best of some runs of k-means."""
     X = problem.rows()
     centers = KMeans(problem.k, n_init=20, random_state=0).fit(X).cluster_centers_
     gaps, seconds = [], 0.0
@@ -140,7 +140,7 @@ def certified(problem: Problem) -> str:
         started = time.process_time()
         proof = certify(federation, centers)
         seconds = max(seconds, time.process_time() - started)
-        gaps.append(f"{percent_above(proof.gap)} %")
+        gaps.append(f"{percent_above(proof.gap)}%")
     return f"| {problem.name} | {len(X):,} | {problem.k} | {' | '.join(gaps)} | {seconds:.1f} |"
 
 
@@ -150,15 +150,15 @@ def solved(problem: Problem) -> str:
     started = time.process_time()
     best = exact_kmeans(X, problem.k, time_limit=60)
     seconds = time.process_time() - started
-    gap = "proved" if best.proved else f"{percent_above(best.gap)} % open"
+    gap = "proved" if best.proved else f"gap {percent_above(best.gap)}%"
     return f"| {problem.name} | {len(X)} | {problem.k} | {best.inertia:.5f} | {gap} | {seconds:.1f} |"
 
 
 Key = tuple[str, str, str]  # name, number of rows, k: the first cells of a line
 
 
-def asked(problem: Problem, which: tuple[str, ...]) -> bool:
-    """Is a set among those that are named by words, name:k, or their number of rows?"""
+def selected(problem: Problem, which: tuple[str, ...]) -> bool:
+    """True if a set is named by a word, by name:k, or by its number of rows."""
     words = [word.partition(":") for word in which]
     size = str(len(problem.rows())) if any(name.isdigit() for name, _, _ in words) else ""
     return not which or any(
@@ -169,7 +169,7 @@ def asked(problem: Problem, which: tuple[str, ...]) -> bool:
 
 def key(line: str) -> Key:
     """
-    >>> key("| iris, 4 columns | 150 | 3 | 0.00045 % |  | 0.0 |")
+    >>> key("| iris, 4 columns | 150 | 3 | 0.00045% |  | 0.0 |")
     ('iris, 4 columns', '150', '3')
     """
     name, number, k = (cell.strip() for cell in line.split("|")[1:4])
@@ -187,27 +187,26 @@ def measured(page: str) -> tuple[dict[Key, str], dict[Key, str]]:
 
 @cache
 def unavoidable(name: str, number: str, k: str) -> str:
-    """By how much the sites' own best clusterings together are below that of all rows: no sum over the sites
-    leaves less."""
+    """The gap between the sites' own best clusterings together and that of all rows: no bound is closer."""
     (problem,) = (p for p in CERTIFIED if (p.name, f"{len(p.rows()):,}", str(p.k)) == (name, number, k))
     X = problem.rows()
     share = np.random.default_rng(0).permutation(len(X)) % SITES
-    whole, *own = (
+    pooled, *own = (
         KMeans(problem.k, n_init=20, random_state=0).fit(rows).inertia_
         for rows in (X, *(X[share == s] for s in range(SITES)))
     )
-    return f"{100 * (1 - sum(own) / whole):.1f} %"
+    return f"{100 * (1 - sum(own) / pooled):.1f}%"
 
 
-def over(lines: Iterable[str]) -> Iterator[str]:
-    """Sets of 1000 or more rows whose gap is above what is aimed at: 3 % up to k = 5, 10 % up to k = 10."""
+def large(lines: Iterable[str]) -> Iterator[str]:
+    """Sets of 1000 or more rows with a large gap: above 3% up to k = 5, above 10% up to k = 10."""
     for line in lines:
         name, number, k = key(line)
         for cell, sites in zip(line.split("|")[4:6], ("1 site", f"{SITES} sites"), strict=True):
             gap = float(cell.replace("%", "").strip() or 0)
             if int(number.replace(",", "")) >= 1000 and gap > (3 if int(k) <= 5 else 10):
-                least = f"; {unavoidable(name, number, k)} at least" if sites[0] != "1" else ""
-                yield f"{name}, {number} rows, k = {k}, {sites}: {cell.strip()}{least}"
+                lowest = f"; at least {unavoidable(name, number, k)}" if sites[0] != "1" else ""
+                yield f"{name}, {number} rows, k = {k}, {sites}: {cell.strip()}{lowest}"
 
 
 def in_order(problems: tuple[Problem, ...], found: dict[Key, str]) -> tuple[str, list[str]]:
@@ -223,34 +222,35 @@ def page(certificates: dict[Key, str], optima: dict[Key, str]) -> str:
     table, lacking = in_order(CERTIFIED, certificates)
     small, unsolved = in_order(SOLVED, optima)
     missing = "; ".join([*lacking, *unsolved])
-    above = "\n".join(f"- {said}" for said in over(certificates.values())) or "- none"
+    above = "\n".join(f"- {line}" for line in large(certificates.values())) or "- none"
     return f"""# Certificates, measured
 
-Written by `python -m benchmarks.certificates`; no number is typed. Lines may be of several runs: the command
-measures all sets, or those that are named to it. [How far from the best possible?](exact.md) says what a
-certificate is and what it costs.
+`python -m benchmarks.certificates` writes this page; no number is typed. The lines may come from several
+runs, because the command measures all sets or only those that it is given. See [exact k-means and
+certificates](exact.md) for what a certificate is and what it costs.
 {f"{chr(10)}Not measured yet: {missing}.{chr(10)}" if missing else ""}
-## How much better could another clustering be, at most?
+## Upper bounds on a possible improvement
 
-"3 %" reads: no clustering of these rows into k groups has an inertia that is more than 3 % lower. It is given
-for the rows at one site and, from 1000 rows on, for the same rows shared out at random among {SITES} sites:
-every site then fits k centres of its own to fewer rows, and the bound is lower. Effort is `normal`; seconds
-are CPU time of one core, of all sites together, the longer of the two.
+"3%" means that no clustering of these rows into k groups has an inertia that is more than 3% lower. The table
+has the bound for the rows at one site and, from 1000 rows on, for the same rows divided at random over
+{SITES} sites. Every site then fits k centres of its own to fewer rows, so the bound is weaker. The effort is
+`normal`; seconds are the CPU time of all sites together, the longer of the two.
 
 | rows | number | k | at most better, 1 site | {SITES} sites | seconds |
 |---|---:|---:|---:|---:|---:|
 {table}
 
-Aimed at, from 1000 rows on: 3 % up to k = 5, 10 % up to k = 10. Above that are:
+Large bounds, from 1000 rows on (above 3% up to k = 5, above 10% up to k = 10):
 
 {above}
 
-Parts at one site are no larger than the rows of one of {SITES} sites, but are dealt so that each looks like
-the whole. Rows that fell to sites by chance do not, and sites that do not know each other's rows cannot deal
-them among each other. "At least" is what the sites' own best clusterings leave together (the best of 20 runs
-of k-means each): no sum over these sites can leave less. Where that alone is more than is aimed at, no better
-search helps: rows that are uniform in a square have no groups, so 200 of them have their best 10 centres
-elsewhere than the next 200, and each site's own centres fit its few rows much better than common ones could.
+"At least" is the gap that the sites' own best clusterings leave together (the best of 20 runs of k-means
+each): no sum over these sites can leave a smaller one. Two reasons make the bound weaker with several sites:
+
+- At one site the rows are divided into parts that resemble the whole. Rows that are at a site by chance do
+  not, and sites that do not exchange rows cannot rearrange them.
+- Rows that are uniform in a square have no groups. 200 of them have their best 10 centres elsewhere than the
+  next 200, so each site's own centres fit its few rows much better than common centres could.
 
 ## Small sets, solved
 
@@ -268,10 +268,10 @@ def main() -> None:
     tables = measured(path.read_text(encoding="utf-8"))
     for found, problems, line in ((tables[0], CERTIFIED, certified), (tables[1], SOLVED, solved)):
         for problem in problems:
-            if asked(problem, which):
-                said = line(problem)
-                print(said, flush=True)
-                found[key(said)] = said
+            if selected(problem, which):
+                cells = line(problem)
+                print(cells, flush=True)
+                found[key(cells)] = cells
                 path.write_text(page(*tables), encoding="utf-8")
 
 

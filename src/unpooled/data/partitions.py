@@ -195,7 +195,8 @@ def by_distance(X: FloatArray, places: FloatArray, beta: float, *, seed: Seed) -
 
     A row reaches each site with probability 1 - exp(-beta / distance). If it reaches several sites, one is
     drawn; if it reaches none, the nearest site gets it. With a smaller beta a site has more rows from its own
-    surroundings. Garst & Reinders, eq. 2; the case of no site and the Euclidean distance are as in their code.
+    surroundings. Garst & Reinders, eq. 2; the Euclidean distance and the case of no site are those of their
+    code.
     """
     if X.ndim != 2 or places.ndim != 2 or X.shape[1] != places.shape[1]:
         raise InputError(
