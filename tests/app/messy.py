@@ -379,7 +379,7 @@ def with_column(name: str, make: Callable[[str], np.ndarray]) -> Callable[[], di
 
 
 def two(site: str) -> np.ndarray:
-    """0, 1, 0, 1, ...: a column of two levels. A category of two weighs as much as the number 0 or 1."""
+    """0, 1, 0, 1, ...: a column of two categories. A category of two weighs as much as the number 0 or 1."""
     return np.arange(len(TRUE[site])) % 2.0
 
 
@@ -657,7 +657,7 @@ AFTER = [
         truth=with_column("sex", two),
     ),
     Kind(
-        "blanks around levels",
+        "blanks around categories",
         spellings(north=("m", "f"), south=(" m", "f "), west=("m", "f")),
         used=(*NAMES, "sex"),
         truth=with_column("sex", two),
@@ -672,7 +672,7 @@ AFTER = [
         "a recode of a spelling that no site has",
         spellings(north=("m", "f"), south=("m", "f"), west=("m", "f")),
         ("--recode", "sex:m=male,W=female"),
-        wrong=r"--recode sex:W=female: no row has W in column sex; its levels are f, m$",
+        wrong=r"--recode sex:W=female: no row has W in column sex; its categories are f, m$",
     ),
     Kind(
         "a recode of a column that no site has",
@@ -681,10 +681,10 @@ AFTER = [
         wrong=r"no file has a column gender; columns are age, weight, income, sex$",
     ),
     Kind(
-        "levels in another language at one site",
+        "categories in another language at one site",
         spellings(north=("alive", "alive"), south=("lebt", "lebt"), west=("alive", "alive")),
         says=(
-            r"sex at south: no other site has any of its levels \(south: lebt; elsewhere: alive\).*--recode "
+            r"sex at south: no other site has any of its categories \(south: lebt; elsewhere: alive\).*--recode "
             "sex:",
         ),
         used=(*NAMES, "sex"),
@@ -806,9 +806,9 @@ AFTER = [
         wrong="sex: several spellings.*m=M|sex: .*M=m",
     ),
     Kind(
-        "spellings beside a level of no family",
+        "spellings beside a category of no family",
         column("sex", lambda s, X: [*(("m", "w") if s == "north" else ("m", "f")), "unknown"] * 8),
-        wrong="sex: several spellings of one level: f .*and w",
+        wrong="sex: several spellings of one category: f .*and w",
     ),
     Kind(
         "a sheet of a file that has none",

@@ -53,7 +53,7 @@ def test_a_larger_run_says_how_much_better_another_could_be(tmp_path):
     run = run_on(tmp_path, {s: rng.uniform(size=(150, 2)) for s in "ab"}, 4)
     code, said, _ = unpooled("certify", run, "--effort", "quick")
     assert code == 0
-    found = re.search(r"No clustering into 4 groups can be more than ([0-9.]+) % better\.", said)
+    found = re.search(r"No clustering into 4 groups can be more than ([0-9.]+)% better\.", said)
     assert found is not None
     assert 0.1 < float(found[1]) < 12
     assert "A tighter bound may be found with --effort thorough." in said
@@ -72,14 +72,14 @@ def test_fit_puts_the_sentence_in_its_report(tmp_path, protect):
     assert told.startswith("No clustering into 3 groups can be more than")
     assert told.endswith("not the rows behind them.") == (protect == "summary")
     for page in (run / "report.html", tmp_path / "page.html"):
-        assert told.split(" % better")[0] in page.read_text()
+        assert told.split("% better")[0] in page.read_text()
     assert told == json.loads(unpooled("certify", run, "--effort", "quick", "--json")[1])["sentence"]
 
 
 def told_in(run):
     """The certificate as the files of a run tell it: the sentence, and the bound to the last bit."""
     said = json.loads((run / "result.json").read_text())
-    assert said["certificate"].split(" % better")[0] in (run / "report.html").read_text()
+    assert said["certificate"].split("% better")[0] in (run / "report.html").read_text()
     return said["certificate"], said["lower_bound"]
 
 
@@ -103,7 +103,7 @@ def test_a_certificate_outlives_resume_and_report(tmp_path, way):
     run = run_on(tmp_path, rows, 3, *options)
     before = told_in(run)
     assert unpooled("export", "--to", "html", run, "-o", tmp_path / "again.html")[0] == 0
-    assert before[0].split(" % better")[0] in (tmp_path / "again.html").read_text()
+    assert before[0].split("% better")[0] in (tmp_path / "again.html").read_text()
     assert unpooled("resume", run)[0] == 0
     assert told_in(run) == before
     (run / "certificate").unlink(missing_ok=True)  # as if it had been killed before it was kept
@@ -139,7 +139,7 @@ def test_no_certificate_is_no_reason_to_lose_a_clustering(tmp_path):
     holes.write_text("a,b\n" + "\n".join(lines) + "\n")
     for file, why in (
         (wide, "65 columns: exact solving is out of reach beyond 64"),
-        (holes, "kept missing cells"),
+        (holes, "kept missing values"),
     ):
         code, said, _ = unpooled("fit", file, "-k", 2, "--certify", "quick", "--out", tmp_path / file.stem)
         assert code == 0

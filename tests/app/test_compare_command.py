@@ -79,7 +79,7 @@ def test_a_method_of_your_own(patients, tmp_path):
         )
     assert got.exit_code == 0, got.output
     (said,) = json.loads((tmp_path / "o" / "comparison.json").read_text())
-    assert [r["why"] for r in said["runs"]] == [""] * 3
+    assert [r["not_run"] for r in said["runs"]] == [""] * 3
 
 
 @pytest.mark.parametrize(

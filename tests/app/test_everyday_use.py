@@ -104,7 +104,7 @@ def test_rows_that_lack_a_value_have_no_cluster_where_rows_are_dropped(tmp_path)
         unpooled("fit", tmp_path / "a.csv", "-k", 2, "--missing", "drop", "--out", tmp_path / "run")[0] == 0
     )
     _, out, _ = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
-    assert "1 lack a value" in out
+    assert "1 have a missing value" in out
     assert labels(tmp_path / "l.csv")[-1] == ""
 
 
@@ -289,11 +289,18 @@ def test_onnx_takes_one_input_per_column(heart):
 # ---------------------------------------------------------------- the model and the folder
 
 
-def test_a_model_of_another_version_or_altered_is_refused(heart):
+def test_a_model_of_another_format_or_altered_is_refused(heart):
     path = heart / "run" / "model.unpooled"
     good = path.read_bytes()
     for data, says in (
-        (good.replace(b"model 1\n", b"model 7\n", 1), "model of version 7, this program reads version 1"),
+        (
+            good.replace(b"format 1\n", b"format 7\n", 1),
+            "a model of format 7, and this release reads format 1",
+        ),
+        (
+            good.replace(b"format 1\n", b"1\n", 1),  # as before the first release
+            "a model of an unknown or earlier format, and this release reads format 1",
+        ),
         (good[:-3], "truncated or was altered"),
         (good[:200] + bytes([good[200] ^ 1]) + good[201:], "truncated or was altered"),
         (b"pickle", "not a model of unpooled"),
@@ -305,12 +312,15 @@ def test_a_model_of_another_version_or_altered_is_refused(heart):
             models.load(path)
 
 
-def test_a_run_of_another_version_is_refused(heart):
+def test_a_run_of_another_format_is_refused_in_one_sentence(heart):
     job = heart / "run" / "job.json"
-    job.write_text(job.read_text(encoding="utf-8").replace('"version": 1', '"version": 9'), encoding="utf-8")
-    for command in ("resume", "report"):
-        code, _, err = unpooled(command, heart / "run")
-        assert (code, "a run of version 9" in err) == (1, True)
+    good = job.read_text(encoding="utf-8")
+    for mark, text in (('"format": 9', "format 9"), ('"version": 1', "an unknown or earlier format")):
+        job.write_text(good.replace('"format": 1', mark), encoding="utf-8")
+        for words in (["resume"], ["export", "--to", "html"], ["certify"]):
+            code, _, err = unpooled(*words, heart / "run")
+            expected = f"unpooled: {heart / 'run'}: a run of {text}, and this release reads format 1\n"
+            assert (code, err) == (1, expected)
 
 
 def test_folders_that_are_no_runs(tmp_path):

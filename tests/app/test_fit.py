@@ -130,7 +130,7 @@ def test_dual_on_files_says_what_it_lacks(clinics):
     """Sites that hide small groups hide their columns' ranges too, and a proof needs these."""
     code, out, err = unpooled("fit", *clinics, "-k", "3", "--method", "dual", "--protect", "raw")
     assert (code, out) == (1, "")
-    assert "do not show the range of their columns" in err
+    assert "do not disclose the range of their columns" in err
     assert err.count("\n") == 1
 
 
@@ -306,7 +306,7 @@ def test_a_file_changed_in_between_is_noticed(clinics, tmp_path):
 def test_stopped_by_hand_it_says_how_to_go_on(slow, tmp_path):
     done = struck("SIGINT", "after", 2, "fit", *slow, "-k", "9,10", "--out", tmp_path / "run")
     assert done.returncode != 0
-    assert f"unpooled resume {tmp_path / 'run'} continues the run" in done.stderr
+    assert f"Continue the run with unpooled resume {tmp_path / 'run'}." in done.stderr
 
 
 def test_one_live_line_on_a_terminal(slow, tmp_path):
@@ -490,7 +490,7 @@ def test_a_site_that_is_left_out_is_in_the_result_with_the_reason(tmp_path):
     left = json.loads(done.stdout)["left_out"]
     assert [one["site"] for one in left] == ["east", "west"]
     assert "no rows" in left[0]["why"]
-    assert "fewer than 5 persons" in left[1]["why"]
+    assert "fewer than 5 people" in left[1]["why"]
     kept = RunFolder(tmp_path / "run").load_result()  # also when the report is made again
     assert kept.left_out == left
     assert "east is left out" in done.stderr

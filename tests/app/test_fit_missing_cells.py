@@ -67,7 +67,7 @@ def test_many_missing_cells_are_kept_and_all_is_told(holed, tmp_path):
         json.loads((tmp_path / "run" / "preparation.json").read_text())["rows_with_missing_values"] == "kept"
     )
     result = RunFolder(tmp_path / "run").load_result()
-    assert result.kept
+    assert result.keeps_missing
     again = tmp_path / "again"
     assert unpooled("fit", *holed, "-k", "2..5", "--missing", "keep", "--out", again)[0] == 0
     np.testing.assert_array_equal(
@@ -146,15 +146,15 @@ def test_refusals_name_what_and_what_to_do(holed, tmp_path):
     code, _, err = unpooled("fit", *holed, "-k", 3, "--method", "fuzzy", "--missing", "keep")
     assert (code, err) == (
         1,
-        "unpooled: --missing keep is for --method lloyd, got fuzzy: fill or drop deals with missing cells",
+        "unpooled: --missing keep needs --method lloyd, got fuzzy. Use --missing fill or --missing drop",
     )
     bounds = [word for j in range(4) for word in ("--bounds", f"c{j}=-9:15")]
     code, _, err = unpooled("fit", *holed, "-k", 3, "--missing", "keep", "--epsilon", 1, *bounds)
     assert (code, err) == (
         1,
-        "unpooled: --missing keep counts cells without noise. With --epsilon use fill or drop",
+        "unpooled: --missing keep counts cells without noise. With --epsilon use fill or drop.",
     )
     assert unpooled("fit", *holed, "-k", 3, "--out", tmp_path / "run")[0] == 0
     code, _, err = unpooled("certify", tmp_path / "run")
     assert code == 1
-    assert "a certificate needs rows without them: fit with --missing fill or drop" in err
+    assert "a certificate needs rows without them. Fit with --missing fill or drop" in err

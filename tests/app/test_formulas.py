@@ -85,7 +85,7 @@ def test_no_file_that_a_command_writes_has_a_formula(written):
     assert not [path for path in home.rglob("*") if path.suffix in (".xlsx", ".xls", ".ods", ".tsv")]
     found = {path.relative_to(home).as_posix(): cells(path) for path in home.rglob("*.csv")}
     hostile = {name for name, texts in found.items() if any(runs(text.lstrip("'\"")) for text in texts)}
-    expected = {"release/clusters_by_site.csv", "release/profiles.csv", "release/levels.csv"}
+    expected = {"release/clusters_by_site.csv", "release/profiles.csv", "release/categories.csv"}
     assert hostile >= {*expected, "labels.csv", "copy.csv", "site/summary/table.csv", "persons.csv"}
     assert {"run/history.csv", "release/clusters.csv", "release/scores.csv"} <= found.keys()
     for name, texts in found.items():
