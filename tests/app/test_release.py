@@ -542,7 +542,7 @@ def test_wrong_inputs_are_one_line_and_write_nothing(heart, files, tmp_path):
     assert "no such folder" in refused("release", tmp_path / "none", "--preset", "cms", "--out", out)
     assert "not the folder of a run" in refused("release", tmp_path, "--preset", "cms", "--out", out)
     assert "releases noisy numbers only" in refused("release", heart, "--preset", "strict", "--out", out)
-    assert "exists; say --overwrite" in refused(
+    assert "already exists. Use --overwrite to replace it." in refused(
         "release", heart, "--preset", "opensafely", "--out", heart.parent / "release"
     )
     full = tmp_path / "full"

@@ -24,8 +24,8 @@ def certificate_of(
     """
     if result.job.remote is not None:
         raise InputError(
-            "the rows of a run between machines are not here. unpooled federation run --certify asks the "
-            "sites for a certificate during the run"
+            "the rows of a run between machines are not here. Ask the sites for a certificate during a "
+            "run, with unpooled federation run --certify."
         )
     if result.agreement.preparation.keeps_missing:
         raise InputError(NEEDS_COMPLETE_ROWS)

@@ -114,7 +114,7 @@ class Job:
             if summary != SummarySettings():
                 raise InputError(
                     "--min-group-size, --person, --sensitive, --log and --consumption are options of summary "
-                    "tables. Add --protect summary"
+                    "tables. Add --protect summary."
                 )
             summary = None
         if not isinstance(preparation_options.columns, str):
@@ -151,7 +151,7 @@ class Job:
             check_dask(self)
         if self.epsilon is not None:
             if self.certify:
-                raise InputError("--certify needs sums without noise. A private run has no certificate")
+                raise InputError("--certify needs sums without noise. A private run has no certificate.")
             check_private(self)
         elif self.preparation_options.missing == "keep" and not METHODS[self.method]().supports_missing:
             METHODS[self.method]().with_missing()

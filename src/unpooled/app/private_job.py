@@ -21,14 +21,14 @@ def check_private(job: "Job") -> None:
     if not job.preparation_options.bounds:
         raise InputError(
             "--epsilon needs the bounds of every column that is used, from knowledge of the subject: "
-            "--bounds age=0:110. Bounds taken from the data would disclose extreme rows"
+            "--bounds age=0:110. Bounds taken from the data would disclose extreme rows."
         )
     names = [name for name, _, _ in job.preparation_options.bounds]
     columns = job.preparation_options.columns
     if not isinstance(columns, str) and set(columns) != set(names):
         odd = sorted(set(columns) ^ set(names))
         raise InputError(
-            f"--epsilon: --columns and --bounds must name the same columns. In one only: {', '.join(odd)}"
+            f"--epsilon: --columns and --bounds must name the same columns. In one only: {', '.join(odd)}."
         )
     if job.reading.categorical:
         raise InputError(
@@ -36,14 +36,14 @@ def check_private(job: "Job") -> None:
         )
     if job.preparation_options.missing == "refuse":
         raise InputError(
-            "--missing refuse would disclose whether a value is missing. With --epsilon use fill or drop"
+            "--missing refuse would disclose whether a value is missing. With --epsilon use fill or drop."
         )
     if job.preparation_options.missing == "keep":
-        raise InputError("--missing keep counts cells without noise. With --epsilon use fill or drop")
+        raise InputError("--missing keep counts cells without noise. With --epsilon use fill or drop.")
     if len(job.ks) > 1:
         raise InputError(
             f"--epsilon with {len(job.ks)} values of k: the criteria that choose k read rows again, outside "
-            "the privacy budget. Give one k"
+            "the privacy budget. Give one k."
         )
     if job.method not in ("lloyd", "fuzzy"):
         raise InputError(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")

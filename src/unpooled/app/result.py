@@ -151,18 +151,18 @@ class ClusterResult(JobResult):
         if suspects:
             warnings.append(
                 f"{', '.join(suspects)}: sums far from those of all other sites, left out of the centres. "
-                "The data are broken, forged or different. Sizes and profiles still include them"
+                "The data are broken, forged or different. Sizes and profiles still include them."
             )
         if self.description.movers:
             warnings.append(
                 f"{', '.join(self.description.movers)}: states many more rows than other sites, and without "
-                "it a cluster would lie elsewhere. It is a very large site, or its numbers are wrong"
+                "it a cluster would lie elsewhere. It is a very large site, or its numbers are wrong."
             )
         borderline = self.description.borderline
         if borderline is not None and np.nanmin(borderline, initial=1.0) > 0.99:
             warnings.append(
                 "every row is borderline: the fuzzy centres coincide, because distances in many columns are "
-                "nearly equal. Use k-means instead (--method lloyd)"
+                "nearly equal. Use k-means instead (--method lloyd)."
             )
         if self.run.state.uncertified:
             warnings.append(f"no certificate: {self.run.state.uncertified}")

@@ -129,19 +129,21 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: unpooled {content['unpooled']} began the run and this is {__version__}, but "
                 "all sites of a run need the same version. Finish it with that version (pip install "
-                f"unpooled=={content['unpooled']}, everywhere), or start anew with unpooled federation run"
+                f"unpooled=={content['unpooled']}, everywhere), or start anew with unpooled federation run."
             )
         for file, size, changed in content["fingerprints"]:
             if size is None:
                 raise InputError(
                     f"{file}: rows of a server, a pipe or a table in memory may have changed since the run "
-                    "began. Start a new run"
+                    "began. Start a new run."
                 )
             if not Path(file).exists():
-                raise InputError(f"{file}: no such file, and the run began with it. Restore the file")
+                raise InputError(f"{file}: no such file, and the run began with it. Restore the file.")
             now = Path(file).stat()
             if [now.st_size, now.st_mtime_ns] != [size, changed]:
-                raise InputError(f"{file} was changed since the run began. Start a new run with unpooled fit")
+                raise InputError(
+                    f"{file} was changed since the run began. Start a new run with unpooled fit."
+                )
 
     def _job_json(self) -> dict[str, Any]:
         if not self.path.is_dir():
@@ -185,11 +187,13 @@ class RunFolder:
     def load_run(self, job: Job) -> Run[Any]:
         """Return the job's run, which must be finished."""
         if not self.checkpoint.exists():
-            raise ModelError(f"{self.path}: the run has not begun. unpooled resume {self.path} begins it")
+            raise ModelError(
+                f"{self.path}: the run has not begun. Begin it with unpooled resume {self.path}."
+            )
         run = run_from_checkpoint(self.checkpoint, job.algorithm())
         if not run.finished:
             raise ModelError(
-                f"{self.path}: the run is not finished. unpooled resume {self.path} continues it"
+                f"{self.path}: the run is not finished. Continue it with unpooled resume {self.path}."
             )
         return run
 
@@ -198,7 +202,7 @@ class RunFolder:
         self._job_json()
         if not self.model.exists():
             raise ModelError(
-                f"{self.path}: the run has no model yet. unpooled resume {self.path} continues the run"
+                f"{self.path}: the run has no model yet. Continue it with unpooled resume {self.path}."
             )
         return load(self.model)
 

@@ -156,7 +156,7 @@ def _run_local(
     elif len(job.ks) > 1 and max(job.ks) > federation.rows:
         raise InputError(
             f"k = {min(job.ks)} to {max(job.ks)} is too many for {federation.rows} rows. Use a k of at most "
-            f"{federation.rows}"
+            f"{federation.rows}."
         )
     for site, why in absent.items():
         observer.warn(f"{site} is left out: {why}")
@@ -179,7 +179,7 @@ def _run_local(
         if folder is not None and new:
             folder.give_up(created)
         if isinstance(error, KeyboardInterrupt) and folder is not None and folder.checkpoint.exists():
-            stopped(f"stopped. unpooled resume {folder.path} continues the run")
+            stopped(f"stopped. Continue the run with unpooled resume {folder.path}.")
         raise
     finally:
         parts_bounded.reset(token)
@@ -209,10 +209,11 @@ def _run_remote(
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
         return result_of(job, folder.load_run(job))
     except KeyboardInterrupt:
-        stopped(f"the run continues at the server. unpooled resume {folder.path} follows it")
+        stopped(f"the run continues at the server. Follow it with unpooled resume {folder.path}.")
         raise
     except (EngineError, TooFewAnswersError) as error:
-        raise type(error)(f"{error}; unpooled resume {folder.path} continues the run") from error
+        text = str(error).removesuffix(".")
+        raise type(error)(f"{text}. Continue the run with unpooled resume {folder.path}.") from error
     except UnpooledError:
         if new:
             folder.give_up(created)

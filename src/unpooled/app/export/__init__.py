@@ -37,7 +37,7 @@ def export(model: Model, to: str, path: Path) -> int:
             if differ:
                 raise ModelError(
                     f"the {to} model gives another cluster for {differ} of {int(keep.sum())} rows tried. "
-                    "Nothing is written"
+                    "Nothing is written."
                 )
         checked += int(keep.sum())
     write_atomically(path, data, shared=True)
@@ -119,7 +119,7 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
         import onnxruntime
     except ModuleNotFoundError as missing:
         raise InputError(
-            "checking ONNX needs the package onnxruntime. Install it with pip install 'unpooled[onnx]'"
+            "checking ONNX needs the package onnxruntime. Install it with pip install 'unpooled[onnx]'."
         ) from missing
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     kinds = model.preparation.kinds

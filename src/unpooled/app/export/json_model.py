@@ -72,11 +72,15 @@ def to_json(model: Model) -> bytes:
 def from_json(data: bytes) -> Model:
     """Return the model that ``to_json`` wrote; raise ModelError, with the reason, if it is not one."""
     try:
-        content = json.loads(data)
-        if content.get("kind") != KIND:
-            raise ModelError("not a model in JSON")
-        if wrong := format_error(content.get("format")):
-            raise ModelError(f"a model of {wrong}")
+        content = dict(json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"not a model in JSON: {error}") from error
+    number = content.get("format")
+    if wrong := format_error(number if isinstance(number, int) else None):
+        raise ModelError(f"a model of {wrong}")
+    if content.get("kind") != KIND:
+        raise ModelError(f"not a model in JSON, but of kind {content.get('kind')!r}")
+    try:
         columns = tuple(_column(c) for c in content["columns"])
         missing = content["rows_with_missing_values"]
         transform = PreparationWithMissing if missing == "kept" else Preparation
@@ -86,7 +90,7 @@ def from_json(data: bytes) -> Model:
             np.array(content["cluster_rows"]),
             content["made_by"],
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"not a model in JSON: {error}") from error
 
 

@@ -23,7 +23,7 @@ def to_onnx(model: Model) -> bytes:
         from onnx import TensorProto, helper, numpy_helper
     except ModuleNotFoundError as missing:
         raise InputError(
-            "ONNX needs the package onnx. Install it with pip install 'unpooled[onnx]'"
+            "ONNX needs the package onnx. Install it with pip install 'unpooled[onnx]'."
         ) from missing
     kept = model.preparation.keeps_missing
     nodes: list[Any] = []
@@ -44,7 +44,7 @@ def to_onnx(model: Model) -> bytes:
         if isinstance(c, Number):
             inputs.append(helper.make_tensor_value_info(c.name, TensorProto.DOUBLE, ["rows", 1]))
             if isinstance(c, Shaped) and c.form != "log":
-                raise InputError(f"column {c.name}: ONNX has no {c.form}. Use --to sklearn or --to json")
+                raise InputError(f"column {c.name}: ONNX has no {c.form}. Use --to sklearn or --to json.")
             x = node("Log", [c.name], f"{at}_log") if isinstance(c, Shaped) else c.name
             lacks = node("IsNaN", [x], f"{at}_lacks")
             fill = np.nan if kept else c.fill

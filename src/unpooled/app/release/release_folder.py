@@ -45,7 +45,7 @@ def release(
     result = result_of(job, folder.load_run(job))
     if (preset.mode == "dp") != isinstance(result, PrivateResult):
         raise InputError(
-            f"{run}: a run with differential privacy. Release it under --preset strict"
+            f"{run}: a run with differential privacy. Release it under --preset strict."
             if isinstance(result, PrivateResult)
             else f"{run}: a run without noise, and --preset {preset.name} releases noisy numbers only"
         )
@@ -64,7 +64,7 @@ def release(
         warnings.append(
             f"{len(contents.certain)} numbers apply to nobody, or to everybody of a cluster; the end of "
             f"{CONTEXT} lists them. If such a number discloses something about people known to be in the "
-            "cluster, redact it with --uncertain COLUMNS"
+            "cluster, redact it with --uncertain COLUMNS."
         )
     unit = "rows" if isinstance(result, PrivateResult) else _clusters(result).unit
     files = {file: table.csv() for file, table in contents.tables.items()} | figures(contents, unit)
@@ -153,7 +153,7 @@ def _context(
         *(f"  {line}" for line in (relations or ["No earlier release of these sites is in the register."])),
     ]
     if warnings:
-        parts += ["", "To be checked", *(f"  {line}." for line in warnings)]
+        parts += ["", "To be checked", *(f"  {line}" for line in warnings)]
     if contents.certain:
         parts += [
             "",

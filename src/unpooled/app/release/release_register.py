@@ -19,7 +19,7 @@ from unpooled.privacy.presets import PRESETS, Preset
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_locks import lock
 
-_COMPARE = "Counts and means are rounded; compare both releases before you hand out both"
+_COMPARE = "Counts and means are rounded; compare both releases before you hand out both."
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def add(path: Path, entries: Sequence[ReleaseEntry]) -> None:
     try:
         lock(folder, wait=True)
         if read(path) != list(entries[:-1]):
-            raise InputError(f"{path}: another release was noted meanwhile. Try again")
+            raise InputError(f"{path}: another release was noted meanwhile. Try again.")
         text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
         write_atomically(path, text.encode())
     finally:
@@ -109,7 +109,7 @@ def relation(
             if old.preset != now.preset:
                 raise InputError(
                     f"this run was released under preset {old.preset} ({old.name}, {old.date}). It cannot be "
-                    f"released under {now.preset} too, because two versions of a table disclose more than one"
+                    f"released under {now.preset} too, because two versions disclose more than one."
                 )
             relations.append(f"{which} has the same numbers, from the same run.")
             continue

@@ -68,7 +68,7 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
             small = f" (rounded {rounded(np.array(size), preset.rounding):.0f})"
             raise InputError(
                 f"cluster {j + 1} has {size:.0f} {result.unit}{small if size >= preset.min_people else ''}; "
-                f"{preset.name} discloses no number about fewer than {preset.min_people}. Try fewer clusters"
+                f"{preset.name} discloses no number about fewer than {preset.min_people}. Try fewer clusters."
             )
     sites = result.description.sites
     by_site = Counts.from_counts(
@@ -159,8 +159,8 @@ def _profiles(
         drawn.append((label, [mean for mean, _ in released], _effects(released, weights, mean_of_all, two)))
     table = ReleaseTable(
         f"The mean of each column in each cluster, over its {unit}{_counted_people(result)} A column of 0 "
-        "and 1 has the rate of 1, computed from rounded counts. A column that may have two other values has a "
-        "mean computed from rounded counts, and no deviation. The last line of a column is the mean of the "
+        "and 1 has the rate of 1, computed from rounded counts. A column that may have two other values has "
+        "a mean computed from rounded counts, and no deviation. The last line of a column is the mean of the "
         "lines above it, weighted by their counts.",
         ("column", "cluster", unit, "kind", "value", "standard_deviation"),
         rows,
