@@ -306,7 +306,7 @@ PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     (
         "The default fit",
         "Ten restarts at ten sites, against **one** start of scikit-learn on the pooled rows. CPU seconds, "
-        "float64, medians of three alternating runs; `python -m benchmarks.bench_default_fit` runs only this.",
+        "float64, medians of three alternating runs; `python -m benchmarks.bench_default_fit` alone.",
         default_fit,
     ),
     (

@@ -9,23 +9,24 @@ from pathlib import Path
 
 from prepare import NotReady
 
-MOST = {"any.whl": 1_100_000, ".whl": 2_200_000, ".tar.gz": 2_200_000}  # bytes: the budget of a file
-UNWANTED = ("tests/", "benchmarks/", "/native/", ".cpp", ".hpp", "__pycache__")
+MAX_BYTES = {"any.whl": 1_100_000, ".whl": 2_200_000, ".tar.gz": 2_200_000}  # of a file, by its ending
+UNWANTED = ("tests/", "benchmarks/", "reproduction/", "/native/", ".cpp", ".hpp", "__pycache__")
 
 
 def check_file(path: Path, version: str, folders: tuple[str, ...] = ()) -> str:
-    """What was found to be right about a wheel or an sdist; no name of ``folders`` may be in it."""
+    """Check a wheel or an sdist, and return a line about it; no name of ``folders`` may be in it."""
     if not path.name.startswith(f"unpooled-{version}"):
         raise NotReady(f"{path.name}: not of version {version}")
-    most = next(most for ending, most in MOST.items() if path.name.endswith(ending))
+    limit = next(limit for ending, limit in MAX_BYTES.items() if path.name.endswith(ending))
     size = path.stat().st_size
-    if size > most:
-        raise NotReady(f"{path.name}: {size:,} bytes, the budget is {most:,}")
-    said = _wheel(path, folders) if path.suffix == ".whl" else _sdist(path)
-    return f"{size:,} bytes of {most:,}; {said}"
+    if size > limit:
+        raise NotReady(f"{path.name}: {size:,} bytes, the limit is {limit:,}")
+    contents = _wheel(path, folders) if path.suffix == ".whl" else _sdist(path)
+    return f"{size:,} bytes of at most {limit:,}; {contents}"
 
 
 def digest(path: Path) -> str:
+    """Return the SHA-256 digest of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -38,7 +39,7 @@ def _wheel(path: Path, folders: tuple[str, ...]) -> str:
     for line in content[record].decode().splitlines():
         name, noted, _ = line.rsplit(",", 2)
         if noted and noted != "sha256=" + _base64(hashlib.sha256(content[name]).digest()):
-            raise NotReady(f"{path.name}: {name} is not what RECORD says")
+            raise NotReady(f"{path.name}: {name} does not have the digest in RECORD")
     for name, data in content.items():
         if any(part in name for part in UNWANTED):
             raise NotReady(f"{path.name}: {name} does not belong there")
@@ -53,7 +54,8 @@ def _wheel(path: Path, folders: tuple[str, ...]) -> str:
     wanted = {"numpy", "scikit-learn", *(("nanobind", "robin-map") if compiled else ())}
     if not wanted <= inside:
         raise NotReady(f"{path.name}: the bill of materials lacks {', '.join(sorted(wanted - inside))}")
-    return f"{len(names)} files as RECORD says, {'compiled' if compiled else 'numpy'}, bill of {len(inside)}"
+    kind = "compiled" if compiled else "numpy"
+    return f"{len(names)} files with the digests in RECORD, {kind}, bill of materials of {len(inside)}"
 
 
 def _sdist(path: Path) -> str:
@@ -61,7 +63,9 @@ def _sdist(path: Path) -> str:
         names = [name.partition("/")[2] for name in archive.getnames()]
     for name in ("pyproject.toml", "release/backend.py", "release/sbom.py", "LICENSE", "CMakeLists.txt"):
         if name not in names:
-            raise NotReady(f"{path.name}: {name} is missing, and it could not be built")
+            raise NotReady(f"{path.name}: {name} is missing, and a build needs it")
+    if "reproduction/__main__.py" not in names:
+        raise NotReady(f"{path.name}: the folder reproduction is missing")
     return f"{len(names)} files"
 
 

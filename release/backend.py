@@ -36,14 +36,14 @@ __all__ = [
 
 
 def build_wheel(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
-    """Build a wheel in ``folder`` and add the bill of its materials; its file name."""
+    """Build a wheel in ``folder``, add its bill of materials, and return its file name."""
     name = _build_wheel(folder, settings, metadata)
     with_bill(Path(folder) / name)
     return name
 
 
 def with_bill(wheel: Path) -> None:
-    """Write the wheel anew with ``sboms/unpooled.cdx.json`` among its metadata, every file of one date."""
+    """Rewrite the wheel with ``sboms/unpooled.cdx.json`` in its metadata, and one date for every file."""
     with zipfile.ZipFile(wheel) as old:
         entries = [(info, old.read(info)) for info in old.infolist()]
     record = next(info.filename for info, _ in entries if info.filename.endswith(".dist-info/RECORD"))

@@ -12,20 +12,20 @@ ROOT = Path(__file__).resolve().parents[1]
 VERSION = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 
 
-class NotReady(Exception):  # noqa: N818
-    """What the tree lacks, in one line."""
+class NotReady(Exception):  # noqa: N818  a state of the tree, in one line
+    """The tree or a file is not ready for a release."""
 
 
 def version_of(root: Path) -> str:
-    """The version in the one place that has it."""
+    """Return the version of the package, from its only source."""
     text = (root / "src/unpooled/__init__.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "([^"]+)"$', text, re.M)[1]
 
 
 def prepare(root: Path, version: str, date: str) -> None:
-    """Write ``version`` where it belongs; NotReady, and nothing is written, if something is missing."""
+    """Write ``version`` into all files that have it; raise NotReady, and write nothing, if one lacks it."""
     if not re.fullmatch(VERSION, version):
-        raise NotReady(f"{version!r} is no version like 0.1.0 or 0.1.0rc1")
+        raise NotReady(f"{version!r} is not a version like 0.1.0 or 0.1.0rc1")
     changes = [
         ("src/unpooled/__init__.py", r'^__version__ = "[^"]+"$', f'__version__ = "{version}"'),
         ("CITATION.cff", r"^version: .+$", f"version: {version}"),
@@ -50,7 +50,7 @@ def prepare(root: Path, version: str, date: str) -> None:
 
 
 def check(root: Path, tag: str) -> str:
-    """The version that ``tag`` names; NotReady unless the tree agrees with it everywhere."""
+    """Return the version of ``tag``; raise NotReady unless all files have it."""
     version = version_of(root)
     if tag != f"v{version}":
         raise NotReady(f"the tag is {tag}, the version {version}")

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from tests.container_steps import copy_tree, debian
 
 OUT = ROOT / "build" / "pythons"
-EXTRAS = "desk,figures,nvflare,parquet,secure"  # of the package, that the quick tests use
+EXTRAS = "figures,nvflare,pages,parquet,secure"  # of the package, that the quick tests use
 NEEDED = ["pytest", "hypothesis", "pandas", "polars"]
 AUDIT = ["abi3audit"]
 HOME = "/srv/unpooled"  # the tree in a root
@@ -32,7 +32,7 @@ STABLE = (3, 12)  # from here on one wheel serves all
 
 
 def built(out: Path, home: Path) -> Path:
-    """The wheel of this system for the Python that runs, under the name that auditwheel allows it."""
+    """Build the wheel of this system for the running Python, with the name that auditwheel gives it."""
     run(sys.executable, "-m", "venv", home)
     tools = home / "bin"
     run(tools / "pip", "install", "--quiet", *TOOLS, *LINUX, *AUDIT)
@@ -44,12 +44,12 @@ def built(out: Path, home: Path) -> Path:
     say(wheel.name, check_file(wheel, version_of(ROOT), (str(ROOT),)))
     if "abi3" in wheel.name:
         run(tools / "abi3audit", "--strict", wheel)
-        say("abi3audit", "uses the stable interface of Python 3.12 alone")
+        say("abi3audit", "uses only the stable interface of Python 3.12")
     return wheel
 
 
 def tested(wheel: Path, home: Path, scratch: Path) -> None:
-    """The quick tests, from a copy of the tree, in the environment that has the wheel."""
+    """Run the quick tests of a copied tree in the environment that has the wheel."""
     wanted = (f"{wheel}[{EXTRAS}]", *NEEDED)
     run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", *wanted)
     tree = scratch / "tree"
@@ -61,12 +61,12 @@ def tested(wheel: Path, home: Path, scratch: Path) -> None:
     words = [home / "bin/python", "-m", "pytest", "-m", "quick", "tests", "--pyargs", "unpooled"]
     path = f"{home / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
     one = "1"  # else joblib counts the cores by /sys, which a root does not have, and warns
-    said = run(*words, cwd=tree, PATH=path, LOKY_MAX_CPU_COUNT=one)
-    say("quick tests", said.strip().splitlines()[-1])
+    output = run(*words, cwd=tree, PATH=path, LOKY_MAX_CPU_COUNT=one)
+    say("quick tests", output.strip().splitlines()[-1])
 
 
 def here(wheel: Path | None, out: Path) -> None:
-    """Everything, on the Python that runs."""
+    """Do everything on the running Python."""
     say("Python", sys.version.split()[0])
     with tempfile.TemporaryDirectory(prefix="python-") as name:
         scratch = Path(name)
@@ -76,13 +76,13 @@ def here(wheel: Path | None, out: Path) -> None:
 
 
 def version(words: list[str]) -> tuple[int, ...]:
-    """The version of a Python that is called so."""
-    said = run(*words, "-c", "import sys; print(*sys.version_info[:2])")
-    return tuple(map(int, said.split()))
+    """Return the version of the Python that this command starts."""
+    output = run(*words, "-c", "import sys; print(*sys.version_info[:2])")
+    return tuple(map(int, output.split()))
 
 
 def each(names: list[str]) -> None:
-    """Everything, on the Pythons that are named."""
+    """Do everything on each of these Pythons."""
     OUT.mkdir(parents=True, exist_ok=True)
     for old in OUT.glob("*.whl"):
         old.unlink()
@@ -107,26 +107,26 @@ def each(names: list[str]) -> None:
                 shutil.copy(wheel, OUT)
 
 
-def follow(words: list[str], tree: Path, told: Path | None = None) -> None:
-    """Call a Python with this file; ``told``: the tree as that Python sees it."""
-    told, stable = told or tree, version(words) >= STABLE
+def follow(words: list[str], tree: Path, inside: Path | None = None) -> None:
+    """Run this file with another Python; ``inside``: the path of the tree for that Python, in its root."""
+    inside, stable = inside or tree, version(words) >= STABLE
     wheels = [w for w in (tree / "build/pythons").glob("*.whl") if ("abi3" in w.name) == stable]
-    given = [word for wheel in wheels for word in ("--wheel", told / "build/pythons" / wheel.name)]
-    command = [*words, told / "release/pythons.py", "--here", *given]
+    options = [word for wheel in wheels for word in ("--wheel", inside / "build/pythons" / wheel.name)]
+    command = [*words, inside / "release/pythons.py", "--here", *options]
     if subprocess.run([str(word) for word in command]).returncode:
-        raise NotReady(f"{' '.join(words)}: not as it should be")
+        raise NotReady(f"{' '.join(words)}: failed")
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description="Try the wheel on other Pythons; nothing is published.")
     arguments.add_argument("pythons", nargs="*", help="a program, or a suite of Debian with :program")
     arguments.add_argument("--here", action="store_true", help="on the Python that runs this")
-    arguments.add_argument("--wheel", type=Path, help="this one, none is built")
-    told = arguments.parse_args()
+    arguments.add_argument("--wheel", type=Path, help="use this wheel, and build none")
+    args = arguments.parse_args()
     try:
-        if told.here:
-            here(told.wheel, OUT)
+        if args.here:
+            here(args.wheel, OUT)
         else:
-            each(told.pythons)
+            each(args.pythons)
     except NotReady as error:
         sys.exit(f"pythons: {error}")

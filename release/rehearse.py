@@ -4,7 +4,7 @@
 
 A scratch clone gets the version and its tag. From that tag come an sdist, a wheel for any machine and a wheel
 for this system, each built twice in different folders: the digests must agree, of the files as they would be
-published. With ``ziglang`` the wheel is linked against glibc 2.17, and auditwheel says so in its name. The
+published. With ``ziglang`` the wheel is linked against glibc 2.17, and auditwheel adds that to its name. The
 files stay in ``build/release``.
 """
 
@@ -29,11 +29,12 @@ SECONDS = {"demo": 60.0, "import": 0.3}
 
 
 def say(what: str, found: str) -> None:
+    """Print a line of the protocol."""
     print(f"{what:<34} {found}", flush=True)
 
 
 def run(*words: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """What a command printed; NotReady with its last lines if it fails."""
+    """Return the output of a command; raise NotReady with its last lines if it fails."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -48,7 +49,7 @@ def run(*words: str | Path, cwd: Path | None = None, **environment: str) -> str:
 
 
 def tagged(scratch: Path, version: str) -> tuple[Path, str]:
-    """A clone of the last commit with the version and its tag; and the tag's date, in seconds."""
+    """Clone the last commit, give it the version and its tag; return the clone and the tag's date."""
     tree = scratch / "tree"
     run("git", "clone", "--quiet", ROOT, tree)
     if version != version_of(tree) or f"## [{version}]" not in (tree / "CHANGELOG.md").read_text():
@@ -61,7 +62,7 @@ def tagged(scratch: Path, version: str) -> tuple[Path, str]:
 
 
 def built(tree: Path, home: Path, tools: Path, date: str, times: int, compiled: bool) -> list[Path]:
-    """The sdist and the wheels; NotReady unless all ``times`` builds have the same digests."""
+    """Return the sdist and the wheels; raise NotReady unless all ``times`` builds have the same digests."""
     results: list[dict[str, Path]] = []
     for turn in range(times):
         place, out = home / ("place" + "-again" * turn), home / f"out-{turn}"
@@ -88,7 +89,7 @@ def built(tree: Path, home: Path, tools: Path, date: str, times: int, compiled: 
 
 
 def compiler(home: Path, tools: Path) -> dict[str, str]:
-    """The environment that makes CMake take zig's compiler for an old glibc; empty without zig."""
+    """Return the environment in which CMake uses zig's compiler for an old glibc; empty without zig."""
     if sys.platform != "linux" or not shutil.which("python-zig", path=str(tools)):
         return {}
     wrapper = home / "c++"
@@ -101,7 +102,7 @@ def compiler(home: Path, tools: Path) -> dict[str, str]:
 
 
 def repaired(files: list[Path], out: Path, tools: Path, date: str) -> list[Path]:
-    """The files with the wheel of this system under the name that auditwheel allows it."""
+    """Return the files, with the wheel of this system under the name that auditwheel gives it."""
     kept = []
     for file in files:
         if file.name.endswith("linux_x86_64.whl") or file.name.endswith("linux_aarch64.whl"):
@@ -117,7 +118,7 @@ def repaired(files: list[Path], out: Path, tools: Path, date: str) -> list[Path]
 
 
 def installed(wheel: Path, home: Path, expected: str, constraints: Path | None = None) -> None:
-    """Install a wheel into an empty environment without a compiler, run the demo, and look at it."""
+    """Install a wheel into an empty environment without a compiler, run the demo, and check both."""
     run(sys.executable, "-m", "venv", home)
     only = {
         "PATH": str(home / "bin"),
@@ -136,11 +137,11 @@ def installed(wheel: Path, home: Path, expected: str, constraints: Path | None =
         raise NotReady(f"{wheel.name}: runs on {backend}, not on {expected}")
     seconds = min(float(run(home / "bin/python", "-c", IMPORT, **only)) for _ in range(5))
     if ended - started > SECONDS["demo"] or seconds > SECONDS["import"]:
-        raise NotReady(f"install and demo {ended - started:.0f} s, import {seconds:.2f} s: over the budget")
+        raise NotReady(f"install and demo {ended - started:.0f} s, import {seconds:.2f} s: above the limit")
     say(
         f"installed, {expected}",
         f"install {middle - started:.0f} s and demo {ended - middle:.0f} s (60 together), "
-        f"import {seconds:.3f} s (.3)",
+        f"import {seconds:.3f} s (0.3)",
     )
 
 
@@ -149,6 +150,7 @@ IMPORT = "import time; t = time.perf_counter(); import unpooled; print(time.perf
 
 
 def rehearse(version: str, out: Path, times: int, compiled: bool, home: Path) -> None:
+    """Go through a release up to the files in ``out``; ``home`` is the environment with the tools."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
         scratch = Path(name)
         tree, date = tagged(scratch, version)
@@ -168,7 +170,7 @@ def rehearse(version: str, out: Path, times: int, compiled: bool, home: Path) ->
         run(tools / "twine", "check", "--strict", *files)
         wheels = [file for file in files if file.suffix == ".whl"]
         run(tools / "check-wheel-contents", "--ignore", "W002", *wheels)
-        say("twine, check-wheel-contents", "nothing to say")
+        say("twine, check-wheel-contents", "no findings")
         lines = "".join(f"{digest(file)}  {file.name}\n" for file in sorted(files))
         (out / "SHA256SUMS").write_text(lines, encoding="utf-8")
         for wheel in wheels:
@@ -185,8 +187,8 @@ if __name__ == "__main__":
     arguments.add_argument("--once", action="store_true", help="build once, compare nothing")
     arguments.add_argument("--pure", action="store_true", help="without the compiled wheel")
     arguments.add_argument("--tools", type=Path, default=ROOT / "build" / "release-tools")
-    told = arguments.parse_args()
+    args = arguments.parse_args()
     try:
-        rehearse(told.version, told.out.resolve(), 1 if told.once else 2, not told.pure, told.tools.resolve())
+        rehearse(args.version, args.out.resolve(), 1 if args.once else 2, not args.pure, args.tools.resolve())
     except NotReady as error:
         sys.exit(f"release: {error}")

@@ -1,6 +1,6 @@
 """The bill of materials of a wheel: CycloneDX 1.6, the same bytes for the same content.
 
-It names the package, what is compiled into it, and what it requires when it runs.
+It names the package, the libraries compiled into it, and its dependencies at run time.
 """
 
 import importlib.metadata
@@ -18,7 +18,7 @@ COMPILED_IN = (
 
 
 def bill(metadata: str, compiled: bool) -> bytes:
-    """The bill of a wheel with this METADATA; ``compiled``: with the extension module."""
+    """Return the bill of a wheel with this METADATA; ``compiled``: with the extension module."""
     head = HeaderParser().parsestr(metadata)
     version = head["Version"]
     own = f"pkg:pypi/unpooled@{version}"
@@ -27,9 +27,11 @@ def bill(metadata: str, compiled: bool) -> bytes:
         for name, licence, address in COMPILED_IN:
             parts.append(_component(name, address, _version(name), licence=licence, role="compiled in"))
     for requirement in head.get_all("Requires-Dist") or []:
-        name, wanted, extra = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(?:;(.*))?", requirement).groups()
+        pattern = r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(?:;(.*))?"
+        name, versions, extra = re.fullmatch(pattern, requirement).groups()
         if extra is None:
-            parts.append(_component(name, f"pkg:pypi/{name.lower()}", None, role="required", wanted=wanted))
+            address = f"pkg:pypi/{name.lower()}"
+            parts.append(_component(name, address, None, role="required", versions=versions))
     content = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -56,7 +58,7 @@ def bill(metadata: str, compiled: bool) -> bytes:
 
 
 def _version(name: str) -> str:
-    """The version of what is compiled in, from where the build takes it."""
+    """The version of a library that is compiled in, as the build finds it."""
     if name == "nanobind":
         return importlib.metadata.version(name)
     header = importlib.metadata.distribution("nanobind").locate_file(
@@ -67,11 +69,11 @@ def _version(name: str) -> str:
 
 
 def _component(
-    name: str, address: str, version: str | None, *, role: str, licence: str = "", wanted: str = ""
+    name: str, address: str, version: str | None, *, role: str, licence: str = "", versions: str = ""
 ) -> dict[str, object]:
     full = f"{address}@{version}" if version else address
-    said = [{"name": "unpooled:role", "value": role}]
-    said += [{"name": "unpooled:range", "value": wanted}] if wanted else []
+    properties = [{"name": "unpooled:role", "value": role}]
+    properties += [{"name": "unpooled:range", "value": versions}] if versions else []
     return {
         "type": "library",
         "bom-ref": full,
@@ -80,5 +82,5 @@ def _component(
         "purl": full,
         "scope": "required",
         **({"licenses": [{"license": {"id": licence}}]} if licence else {}),
-        "properties": said,
+        "properties": properties,
     }

@@ -1,4 +1,4 @@
-"""The checks of OpenSSF Scorecard, as far as the tree can answer them; the others are named as the host's.
+"""The checks of OpenSSF Scorecard that the tree can answer, and a list of those that need the host.
 
 python release/scorecard.py
 """
@@ -29,30 +29,30 @@ def workflows() -> dict[str, str]:
 
 
 def used() -> list[tuple[str, str]]:
-    """(workflow, action) of every step that takes an action from elsewhere."""
+    """Return (workflow, action) of every step that uses an action of another repository."""
     return [(name, use) for name, text in workflows().items() for use in re.findall(r"uses: (\S+)", text)]
 
 
 def binaries() -> list[str]:
-    """Files that are programs, by their first bytes."""
+    """Return the files that are programs, by their first bytes."""
     heads = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"!<arch>")
-    folders = ("src", "tests", "docs", "release", "fuzz", "benchmarks", "conda")
+    folders = ("src", "reproduction", "tests", "docs", "release", "fuzz", "benchmarks", "conda")
     files = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
     kept = (path for path in files if "__pycache__" not in path.parts and path.suffix != ".so")
     return [str(path.relative_to(ROOT)) for path in kept if path.read_bytes()[:8].startswith(heads)]
 
 
 def dangerous() -> list[str]:
-    """Lines of workflows that run what a stranger wrote: his tree with secrets, or his words as a command."""
+    """Return lines of workflows that run a stranger's input: a tree with secrets, or text as a command."""
     found = []
     for name, text in workflows().items():
         found += [f"{name}: pull_request_target"] if "pull_request_target" in text else []
-        found += [f"{name}: {said}" for said in re.findall(r"run: .*\$\{\{ *github\.event\.[^}]*\}\}", text)]
+        found += [f"{name}: {line}" for line in re.findall(r"run: .*\$\{\{ *github\.event\.[^}]*\}\}", text)]
     return found
 
 
 def permissions() -> list[str]:
-    """Workflows without `permissions: contents: read` at their top, or with more there."""
+    """Return the workflows whose top-level permissions are not exactly `contents: read`."""
     return [
         name
         for name, text in workflows().items()
@@ -61,7 +61,7 @@ def permissions() -> list[str]:
 
 
 def checks() -> dict[str, tuple[bool, str]]:
-    """Of every check that the tree can answer: whether it holds, and why."""
+    """Return, for every check that the tree can answer, whether it passes, and the reason."""
     actions = used()
     loose = sorted({use for _, use in actions if not COMMIT.search(use)})
     texts = "".join(workflows().values())
@@ -70,7 +70,7 @@ def checks() -> dict[str, tuple[bool, str]]:
     found = binaries()
     return {
         "Binary-Artifacts": (not found, ", ".join(found) or "no program among the files"),
-        "Dangerous-Workflow": (not dangerous(), "; ".join(dangerous()) or "none runs what a stranger wrote"),
+        "Dangerous-Workflow": (not dangerous(), "; ".join(dangerous()) or "none runs a stranger's input"),
         "Dependency-Update-Tool": ((ROOT / ".github/dependabot.yml").exists(), "dependabot.yml"),
         "Fuzzing": (
             (ROOT / ".clusterfuzzlite/Dockerfile").exists() and any((ROOT / "fuzz").glob("fuzz_*.py")),
@@ -88,22 +88,22 @@ def checks() -> dict[str, tuple[bool, str]]:
         "Security-Policy": ("Report a vulnerability" in stated, "SECURITY.md"),
         "Token-Permissions": (
             not permissions(),
-            ", ".join(permissions()) or "every workflow may read, and no more, at its top",
+            ", ".join(permissions()) or "at top level every workflow may only read",
         ),
     }
 
 
 def main() -> int:
     results = checks()
-    for name, (holds, why) in results.items():
-        print(f"{'yes' if holds else 'NO':<8} {name:<24} {why}")
-    for name, why in HOSTS.items():
-        print(f"{'not here':<8} {name:<24} {why}")
+    for name, (passes, reason) in results.items():
+        print(f"{'yes' if passes else 'NO':<8} {name:<24} {reason}")
+    for name, subject in HOSTS.items():
+        print(f"{'not here':<8} {name:<24} {subject}")
     print(
-        f"{sum(holds for holds, _ in results.values())} of {len(results)} that the tree can answer hold; "
-        f"{len(HOSTS)} only the host knows"
+        f"{sum(passes for passes, _ in results.values())} of {len(results)} checks that the tree can answer "
+        f"pass; {len(HOSTS)} need the host"
     )
-    return 0 if all(holds for holds, _ in results.values()) else 1
+    return 0 if all(passes for passes, _ in results.values()) else 1
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def test_a_version_is_written_everywhere_and_its_tag_is_checked(tree):
     assert prepare.check(tree, "v9.1.0") == "9.1.0"
     changes = (tree / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "## [Unreleased]\n\n## [9.1.0] - 2031-02-03\n" in changes
-    assert "What breaks" in changes.partition("## [9.1.0]")[2]
+    assert "### Added" in changes.partition("## [9.1.0]")[2]
+    assert "Coming as" not in changes
     with pytest.raises(prepare.NotReady, match=r"the tag is v9.2.0, the version 9.1.0"):
         prepare.check(tree, "v9.2.0")
     with pytest.raises(prepare.NotReady, match=r"has a section for 9.1.0 already"):
@@ -60,7 +61,7 @@ def test_a_version_is_written_everywhere_and_its_tag_is_checked(tree):
 @pytest.mark.parametrize("wrong", ["9", "v9.1.0", "9.1.0-final", "9.1.0\n"])
 def test_what_is_no_version_is_refused_and_nothing_is_written(tree, wrong):
     before = [(tree / name).read_bytes() for name in ("CITATION.cff", "CHANGELOG.md")]
-    with pytest.raises(prepare.NotReady, match="is no version"):
+    with pytest.raises(prepare.NotReady, match="is not a version"):
         prepare.prepare(tree, wrong, "2031-02-03")
     assert [(tree / name).read_bytes() for name in ("CITATION.cff", "CHANGELOG.md")] == before
 
