@@ -24,6 +24,6 @@ def dask():
 
 @pytest.fixture
 def client(dask):
-    """Both workers are there, though an earlier test may have killed one."""
+    """A client with both workers running, even if an earlier test has killed one."""
     dask.wait_for_workers(2, timeout=240)
     return dask

@@ -1,4 +1,4 @@
-"""A relay: what it passes up, what it refuses, and what it does when members fail, or the tree is none."""
+"""A relay: what it passes up, what it refuses, and what it does when members fail or the tree is invalid."""
 
 import json
 from dataclasses import replace
@@ -45,14 +45,14 @@ def request(question, verb="total", request_id=REQUEST_ID, index=0):
 
 
 def reply_of(relay, question, verb="total", request_id=REQUEST_ID):
-    """The only reply of a relay, through its door."""
-    answer = codec.unwrap(relay.respond(codec.wrap(request(question, verb, request_id))), expect=Response)
-    (reply,) = answer.replies
+    """The only reply of a relay to the bytes of a request."""
+    response = codec.unwrap(relay.respond(codec.wrap(request(question, verb, request_id))), expect=Response)
+    (reply,) = response.replies
     return reply
 
 
 class Broken(Guard):
-    """A site that fails, as often as it is told to."""
+    """A guard that fails the first ``times`` times."""
 
     def __init__(self, times=10**9):
         self.times = times
@@ -64,7 +64,7 @@ class Broken(Guard):
 
 
 class Wires:
-    """A carrier to members, some of whose wires do something else with what they carry."""
+    """A transport to members; ``wires`` replaces the response function of some of them."""
 
     def __init__(self, members, **wires):
         self._members = {m.name: m for m in members}
@@ -97,13 +97,13 @@ def test_a_total_goes_up_as_the_exact_sum_of_its_sites_and_nothing_else():
     own = [
         codec.unwrap(site.receive(codec.wrap(request(AskMoments()))), expect=Response) for site in hospitals()
     ]
-    want = exact_sum(np.stack([answer.replies[0].sums for answer in own]))
-    assert np.array_equal(reply.limbs[1], want.limbs)
-    assert np.array_equal(reply.reply().sums, want.rounded())
+    expected = exact_sum(np.stack([response.replies[0].sums for response in own]))
+    assert np.array_equal(reply.limbs[1], expected.limbs)
+    assert np.array_equal(reply.reply().sums, expected.rounded())
 
 
-def test_a_question_has_below_the_place_that_it_has_above():
-    """Draws of sites depend on it: here the drawing question is the second, and one region has only that."""
+def test_members_get_a_question_at_the_index_that_it_has_above():
+    """Draws of sites depend on it: here the drawing question is the second, and one relay has only that."""
     draws = AskEpochs(np.array([[-5.0, -5.0], [5.0, 5.0]]), 1, 3, 0.5)
 
     def ask(first, sites):
@@ -123,22 +123,22 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
     assert refusal.reason == (
         "AskClusterSums asks for replies of single sites, and a relay passes up only their sum"
     )
-    passing = RelayRules(forwarded=("AskClusterSums",))
-    assert reply_of(Relay("north", hospitals(), passing), question, "each").sites == 3
-    regions = [Relay(f"r{i}", hospitals(), passing) for i in range(3)]
+    forwarding = RelayRules(forwarded=("AskClusterSums",))
+    assert reply_of(Relay("north", hospitals(), forwarding), question, "each").sites == 3
+    relays = [Relay(f"r{i}", hospitals(), forwarding) for i in range(3)]
 
     def ask():
         return (yield from each(("r0", "r1", "r2"), question))
 
-    (one,) = {bits(reply) for reply in run_protocol(ask(), Simulation(regions)).values()}
+    (one,) = {bits(reply) for reply in run_protocol(ask(), Simulation(relays)).values()}
     assert codec.decode(one).mass.sum() == sum(len(site.rows) for site in hospitals())
 
 
 @pytest.mark.parametrize(
-    ("rules", "why"),
+    ("rules", "message"),
     [
         ({"forwarded": ("AskLocalMeans",)}, "AskLocalMeans have no sum, so they would go up one by"),
-        ({"forwarded": ("AskMoment",)}, "no question is called 'AskMoment'"),
+        ({"forwarded": ("AskMoment",)}, "there is no question 'AskMoment'"),
         ({"min_sites": 0}, "min_sites must be 1 or more, got 0"),
         ({"min_people": 0}, "min_people must be 1 or more, got 0"),
         ({"min_sites": 2, "min_contributors": 3}, "min_contributors of 3 is above min_sites of 2"),
@@ -146,28 +146,28 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
         ({"columns": "all"}, "columns must be one of same, common, any, got 'all'"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused(rules, why):
-    with pytest.raises(InputError, match=why):
+def test_invalid_rules_are_refused(rules, message):
+    with pytest.raises(InputError, match=message):
         RelayRules(**rules)
 
 
 def test_a_relay_needs_members_with_names_of_their_own_and_exact_sums():
-    with pytest.raises(InputError, match="its federation needs exact_sums=True"):
+    with pytest.raises(InputError, match="Its federation needs exact_sums=True"):
         Relay("north", Simulation.from_rows(OVERLAPPING))
     for members in ([], [*hospitals("a"), *hospitals("a")]):
-        with pytest.raises(InputError, match="members must be at least one, with names that differ"):
+        with pytest.raises(InputError, match="needs at least one member, and members need different names"):
             Relay("north", members)
 
 
-def test_what_is_no_stage_of_a_secure_sum_is_refused_in_words():
+def test_an_unknown_stage_of_a_secure_sum_is_refused_with_a_reason():
     refusal = reply_of(Relay("north", hospitals()), AskMoments(), "stage")
-    assert refusal.reason == "AskMoments is no stage of a secure sum"
+    assert refusal.reason == "AskMoments is not a stage of a secure sum"
 
 
 # ---------------------------------------------------------------- its own minimum
 
 
-def test_a_region_below_its_minimum_of_sites_says_so_in_one_line():
+def test_a_relay_below_its_minimum_of_sites_reports_it_in_one_line():
     north, south = Relay("north", hospitals("ab")), Relay("south", hospitals("abc"))
     with pytest.raises(
         TooFewAnswersError,
@@ -180,11 +180,11 @@ def test_a_region_below_its_minimum_of_sites_says_so_in_one_line():
     assert reply_of(deeper, AskMoments()).sites == 3
 
 
-def test_a_region_below_its_minimum_of_persons_says_so_and_hides_small_cells():
+def test_a_relay_below_its_minimum_of_people_reports_it_and_suppresses_small_cells():
     rows = sum(len(site.rows) for site in hospitals())
     few = Relay("north", hospitals(), RelayRules(min_people=rows + 1))
-    assert (
-        reply_of(few, AskMoments()).reason == f"north answers for {rows + 1} persons or more, and has fewer"
+    assert reply_of(few, AskMoments()).reason == (
+        f"north answers for {rows + 1} people or more, and has fewer"
     )
     enough = Relay("north", hospitals(), RelayRules(min_people=rows))
     assert reply_of(enough, AskMoments()).reply().n == rows
@@ -207,7 +207,7 @@ def schema_of(tables, **rules):
     return reply_of(Relay("north", members, RelayRules(min_sites=1, **rules)), AskSchema(), "each")
 
 
-def test_the_schema_of_a_region_is_that_of_one_site():
+def test_the_schema_of_a_relay_is_that_of_one_site():
     a = table(age=[1.0, np.nan, 3.0], ward=["x", "y", "x"], note=[np.nan, np.nan, np.nan])
     b = table(age=[100.0, 200.0], ward=["z", "x"], note=[1.0, 2.0])
     merged = schema_of([a, b])
@@ -221,11 +221,11 @@ def test_the_schema_of_a_region_is_that_of_one_site():
     assert merged.protection == ("none", "")
 
 
-def batch_of(held):
-    return SiteBatch(X=held, offsets=np.array([0, len(held)]), weights=None, seeds=np.zeros(1, np.uint64))
+def batch_of(rows):
+    return SiteBatch(X=rows, offsets=np.array([0, len(rows)]), weights=None, seeds=np.zeros(1, np.uint64))
 
 
-def test_columns_that_differ_within_a_region_are_its_to_settle():
+def test_a_relay_decides_by_its_own_rules_on_columns_that_differ_among_its_members():
     a, b = table(age=[1.0, 2.0], dose=[1.0, 2.0]), table(age=[1.0, 2.0], bmi=[3.0, 4.0])
     assert schema_of([a, b]).reason == "its sites have different columns: dose, bmi not at all of them"
     assert schema_of([a, b], columns="common").names == ("age",)
@@ -236,18 +236,18 @@ def test_columns_that_differ_within_a_region_are_its_to_settle():
     assert texts.reason == "column age is of different kinds at its sites: category, number"
 
 
-def test_a_region_of_too_few_sites_or_persons_does_not_say_what_columns_they_have():
+def test_a_relay_of_too_few_sites_or_people_does_not_disclose_their_columns():
     tables = [table(age=[1.0, 2.0, 3.0]), table(age=[1.0, 2.0])]
     members = [Site(f"h{i}", t) for i, t in enumerate(tables)]
     assert "2 of its sites answered" in reply_of(Relay("n", members), AskSchema(), "each").reason
     few = Relay("n", members, RelayRules(min_sites=2, min_people=6))
-    assert reply_of(few, AskSchema(), "each").reason == "n answers for 6 persons or more, and has fewer"
+    assert reply_of(few, AskSchema(), "each").reason == "n answers for 6 people or more, and has fewer"
 
 
 # ---------------------------------------------------------------- members that fail, or are late
 
 
-def test_a_member_that_declines_or_fails_is_missed_as_a_site_is_and_nothing_of_it_goes_up():
+def test_a_member_that_declines_or_fails_is_missing_as_a_site_is_and_nothing_of_it_goes_up():
     for guard in (Declines("closed: 3 patients"), Broken()):
         north = Relay("north", hospitals("abcd", {"b": [guard]}))
         reply = reply_of(north, AskMoments())
@@ -259,16 +259,16 @@ def test_a_member_that_declines_or_fails_is_missed_as_a_site_is_and_nothing_of_i
         assert reply_of(strict, AskMoments()).reason == "3 of 4 members answered, 4 needed"
 
 
-def test_a_region_that_failed_is_tried_again_when_asked_again(tmp_path):
+def test_a_relay_that_failed_tries_again_when_asked_again(tmp_path):
     north = Relay("north", hospitals("abc", {"b": [Broken(1)]}), folder=tmp_path)
     assert reply_of(north, AskMoments()).reason == "2 of its sites answered, and north answers for 3 or more"
     assert reply_of(north, AskMoments()).sites == 3
     kinds = [(entry["kind"], entry.get("downstream", "")) for _, entry in entries(tmp_path / "log.jsonl")]
     assert [kind for kind, _ in kinds] == ["opening", "refusal", "release"]
-    assert "b (failed with RuntimeError" in kinds[1][1]  # the region's own log says who
+    assert "b (failed with RuntimeError" in kinds[1][1]  # the relay's own log names the member
 
 
-def test_a_late_member_is_missed_for_the_exchange_and_a_late_region_as_well():
+def test_a_late_member_is_missing_for_the_exchange_and_a_late_relay_as_well():
     late = {"times": 1}
 
     def slow(data):
@@ -282,27 +282,27 @@ def test_a_late_member_is_missed_for_the_exchange_and_a_late_region_as_well():
         3,
         4,
     ]
-    regions = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
-    done = run(Lloyd(k=2, max_rounds=3), federation(regions, south=lambda data: "late"))
+    relays = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
+    done = run(Lloyd(k=2, max_rounds=3), federation(relays, south=lambda data: "late"))
     assert {tuple(record.silent.items()) for record in done.history} == {(("south", "late"),)}
 
 
-def test_a_region_that_comes_late_is_asked_first_who_its_members_are():
+def test_a_relay_that_comes_late_is_asked_first_for_its_members():
     calls = []
 
     def slow(data):
         asked = [codec.name_of(type(p.question)) for p in codec.unwrap(data).parts]
         calls.append(asked)
-        return "late" if len(calls) <= 2 else regions[1].respond(data)
+        return "late" if len(calls) <= 2 else relays[1].respond(data)
 
-    regions = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
-    done = run(Lloyd(k=2, n_starts=1, init="random", tol=0.0, max_rounds=4), federation(regions, south=slow))
+    relays = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
+    done = run(Lloyd(k=2, n_starts=1, init="random", tol=0.0, max_rounds=4), federation(relays, south=slow))
     assert calls[:3] == [["AskMembers"]] * 3
     assert [record.answered for record in done.history][:3] == [("north",)] * 2 + [("north", "south")]
-    # above it the members have been passed up by then: within a relay such a region stays out of the run
+    # by then an outer relay has passed up the members: below it a late relay stays out of the run
     calls.clear()
-    inner = Relay("land", federation(regions, south=slow))
-    done = run(Lloyd(k=2, init="random", n_starts=1, max_rounds=4), Simulation([inner]))
+    outer = Relay("nation", federation(relays, south=slow))
+    done = run(Lloyd(k=2, init="random", n_starts=1, max_rounds=4), Simulation([outer]))
     assert done.finished
     assert calls == [["AskMembers"]]
 
@@ -310,7 +310,7 @@ def test_a_region_that_comes_late_is_asked_first_who_its_members_are():
 # ---------------------------------------------------------------- its log
 
 
-def test_a_repeated_question_gets_the_same_bytes_also_from_a_relay_that_was_opened_again(tmp_path):
+def test_a_repeated_question_gets_the_same_bytes_even_from_a_relay_that_was_restarted(tmp_path):
     data = codec.wrap(request(AskMoments()))
     north = Relay("north", hospitals("abcd"), folder=tmp_path)
     first = north.receive(data)
@@ -335,8 +335,8 @@ def test_a_repeated_question_gets_the_same_bytes_also_from_a_relay_that_was_open
 
 
 def numbers_of(log):
-    """Every number in the answers of a log, other than whole ones, and the bytes of all answers."""
-    found, payloads = set(), b""
+    """All numbers in the answers of a log that are not integers, and the bytes of all answers."""
+    numbers, payloads = set(), b""
     for _, entry in entries(log):
         if entry["kind"] != "release":
             continue
@@ -345,41 +345,41 @@ def numbers_of(log):
             reply = reply.reply() if isinstance(reply, PartialSum) else reply
             for array in arrays_in(reply):
                 values = array[np.isfinite(array)]
-                found |= set(values[values % 1 != 0].tolist())
-    return found, payloads
+                numbers |= set(values[values % 1 != 0].tolist())
+    return numbers, payloads
 
 
-def test_a_hospitals_numbers_are_in_no_log_above_its_region(tmp_path):
+def test_a_hospitals_numbers_are_in_no_log_above_its_relay(tmp_path):
     rules = Policy(protect=Protect(auto_approve=True))
     rows = np.random.default_rng(1).normal(size=(6, 40, 2))  # every hospital has rows of every cluster
     sites = [open_site(s, X, rules, tmp_path / s) for s, X in zip("abcdef", rows, strict=True)]
-    regions = [
+    relays = [
         Relay("north", sites[:3], folder=tmp_path / "north"),
         Relay("south", sites[3:], folder=tmp_path / "south"),
     ]
-    country = Relay("country", regions, folder=tmp_path / "country")
+    country = Relay("country", relays, folder=tmp_path / "country")
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
     done = run(Lloyd(k=2, init=start, max_rounds=3), Simulation([country]))
     assert done.rounds >= 1
-    assert len({site.key for site in (*sites, *regions, country)}) == 9
-    for one in (*sites, *regions, country):
+    assert len({site.key for site in (*sites, *relays, country)}) == 9
+    for one in (*sites, *relays, country):
         one.close()
     above = {name: numbers_of(tmp_path / name / "log.jsonl") for name in ("north", "south", "country")}
     for name in "abcdef":
         own, _ = numbers_of(tmp_path / name / "log.jsonl")
         assert len(own) > 10
-        for found, payloads in above.values():
-            assert not own & found
+        for numbers, payloads in above.values():
+            assert not own & numbers
             assert not any(np.float64(value).tobytes() in payloads for value in own)
     assert above["country"][0].isdisjoint(above["north"][0] | above["south"][0])
-    # the search finds what is there: a region that answers for one site passes its numbers on
+    # the search finds numbers that are there: a relay that answers for one site passes them on
     alone = Relay("alone", [Site("x", rows[0])], RelayRules(min_sites=1), folder=tmp_path / "alone")
     reply_of(alone, AskMoments())
-    shown, _ = numbers_of(tmp_path / "alone" / "log.jsonl")
-    assert set(AskMoments().answer(batch_of(rows[0])).sums.tolist()) <= shown
+    disclosed, _ = numbers_of(tmp_path / "alone" / "log.jsonl")
+    assert set(AskMoments().answer(batch_of(rows[0])).sums.tolist()) <= disclosed
 
 
-# ---------------------------------------------------------------- trees that are none
+# ---------------------------------------------------------------- invalid trees
 
 
 def keyed(names, key):
@@ -396,11 +396,11 @@ def test_a_hospital_reached_by_two_paths_is_one_clear_error():
         run(Lloyd(k=2), Simulation([north, south]))
     with pytest.raises(InputError, match=r"^one member is reached by two paths, b and north"):
         run(Lloyd(k=2), Simulation([north, shared]))
-    # deeper down: the country hears that there is one, and no name
-    land = Relay("land", [north, south])
-    with pytest.raises(InputError, match=r"^land: one of its members is reached by two paths$"):
-        run(Lloyd(k=2), Simulation([land]))
-    with pytest.raises(InputError, match=r"^b and c are one site: they have one key$"):
+    # further down: the message that goes up names no member
+    nation = Relay("nation", [north, south])
+    with pytest.raises(InputError, match=r"^nation: one of its members is reached by two paths$"):
+        run(Lloyd(k=2), Simulation([nation]))
+    with pytest.raises(InputError, match=r"^b and c are the same site: they have the same key$"):
         Simulation([shared, Site("c", OVERLAPPING["site-0"], key="feed" * 10, guards=[Guard()])])
 
 
@@ -419,36 +419,39 @@ def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
     inner = Relay("inner", hospitals("abc"))
 
     def other_codec(data):
-        answer = bytearray(inner.respond(data)[codec._CHECKSUM :])
-        answer[4] = FORMAT + 1
-        return codec._checksum(bytes(answer)) + bytes(answer)
+        response = bytearray(inner.respond(data)[codec._CHECKSUM :])
+        response[4] = FORMAT + 1
+        return codec._checksum(bytes(response)) + bytes(response)
 
     def does_not_understand(data):
         return codec.wrap(
             Response(RequestId("", 0, 0, 0), (Refusal("not a message for this site: version 1"),))
         )
 
-    for wire, why in (
-        (other_codec, "inner cannot be understood: message of format 2, and this release reads format 1"),
+    for wire, message in (
+        (
+            other_codec,
+            "the answer of inner cannot be read: message of format 2, and this release reads format 1",
+        ),
         (does_not_understand, "inner: not a message for this site: version 1"),
     ):
-        land = Relay("land", federation([inner], inner=wire))
-        with pytest.raises(InputError, match=f"^land: {why}$"):
-            run(Lloyd(k=2), Simulation([land]))
+        nation = Relay("nation", federation([inner], inner=wire))
+        with pytest.raises(InputError, match=f"^nation: {message}$"):
+            run(Lloyd(k=2), Simulation([nation]))
     monkeypatch.setattr(relay_module, "version", lambda name: "9.9")
     with pytest.raises(
-        InputError, match=r"^inner has unpooled 9\.9, the federation above it [0-9a-z.]+: a tree has"
+        InputError, match=r"^inner has unpooled 9\.9, the federation above it [0-9a-z.]+\. All federations of"
     ):
         run(Lloyd(k=2), Simulation([inner]))
 
 
-def test_a_site_is_no_federation_and_a_wrong_envelope_no_exchange():
+def test_a_site_is_not_a_federation_and_a_malformed_request_is_refused():
     (site,) = hospitals("a")
-    with pytest.raises(InputError, match=r"^a: this is a site, not a federation: it has no members$"):
+    with pytest.raises(InputError, match=r"^a: this is a site, not a federation\. It has no members\.$"):
         run(Lloyd(k=2), RemoteFederation(Wires([site]), federations=["a"]))
     for index in (-1, 10**9):
-        answer = Relay("north", hospitals()).answer(request(AskMoments(), index=index))
-        assert answer.replies[0].reason == "the places of its questions are not those of an exchange"
+        response = Relay("north", hospitals()).answer(request(AskMoments(), index=index))
+        assert response.replies[0].reason == "the indices of its questions are not those of an exchange"
     assert reply_of(Relay("north", hospitals()), AskLocalMeans(2)).reason == (
         "replies to AskLocalMeans have no sum"
     )
@@ -456,7 +459,7 @@ def test_a_site_is_no_federation_and_a_wrong_envelope_no_exchange():
         AskMembers().answer(batch_of(site.rows))
 
 
-def test_the_log_of_a_relay_says_what_it_was_asked(tmp_path):
+def test_the_log_of_a_relay_records_the_questions(tmp_path):
     north = Relay("north", hospitals(), folder=tmp_path)
     run(Lloyd(k=2, max_rounds=1), Simulation([north]))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]

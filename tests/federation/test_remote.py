@@ -1,5 +1,6 @@
-"""The federation over any carrier: what it packs, and what it makes of all that may come back."""
+"""The federation over any transport: the requests that it sends, and how it treats every kind of response."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,7 @@ ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enume
 
 
 class Wire:
-    """A carrier that may change what comes back, by site."""
+    """A transport that may change responses, by site."""
 
     def __init__(self, tampers=None, rows=ROWS):
         self._sites = {name: Site(name, X) for name, X in rows.items()}
@@ -44,22 +45,22 @@ class Wire:
         return tuple(self._sites)
 
     def send_and_receive(self, requests):
-        came = {name: self._sites[name].respond(data) for name, data in requests.items()}
+        responses = {name: self._sites[name].respond(data) for name, data in requests.items()}
         for name, tamper in self._tampers.items():
-            if name in came:
-                came[name] = tamper(came[name])
-        return {name: data for name, data in came.items() if data is not None}
+            if name in responses:
+                responses[name] = tamper(responses[name])
+        return {name: data for name, data in responses.items() if data is not None}
 
 
 def changed(**fields):
     """Tamper with the fields of every reply."""
 
     def tamper(data):
-        answer = codec.unwrap(data, expect=Response)
+        response = codec.unwrap(data, expect=Response)
         replies = tuple(
-            replace(r, **{n: f(getattr(r, n)) for n, f in fields.items()}) for r in answer.replies
+            replace(r, **{n: f(getattr(r, n)) for n, f in fields.items()}) for r in response.replies
         )
-        return codec.wrap(replace(answer, replies=replies))
+        return codec.wrap(replace(response, replies=replies))
 
     return tamper
 
@@ -68,12 +69,12 @@ def asks(question=None):
     return (Ask("each", tuple(ROWS), question or AskMoments(np.zeros(2))),)
 
 
-def test_one_envelope_a_site_with_its_own_parts():
+def test_each_site_gets_one_request_with_its_own_parts():
     two = (Ask("each", ("a", "b"), AskMoments()), Ask("total", ("b",), AskMoments(np.ones(2))))
     requests = pack(REQUEST_ID, two)
-    assert {site: post.asks for site, post in requests.items()} == {"a": (0,), "b": (0, 1)}
-    assert [part.verb for part in requests["b"].envelope.parts] == ["each", "total"]
-    assert [part.index for part in requests["b"].envelope.parts] == [0, 1]
+    assert {site: addressed.asks for site, addressed in requests.items()} == {"a": (0,), "b": (0, 1)}
+    assert [part.verb for part in requests["b"].request.parts] == ["each", "total"]
+    assert [part.index for part in requests["b"].request.parts] == [0, 1]
 
 
 def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
@@ -82,26 +83,26 @@ def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
     assert codec.encode(over_bytes.state) == codec.encode(fused.state)
 
 
-def test_a_certificate_in_the_run_is_the_same_bound_in_every_runtime(tmp_path):
+def test_a_certificate_in_the_run_is_the_same_bound_in_every_federation(tmp_path):
     """Over bytes, site by site, under secure sums, after a stop, and asked for afterwards."""
     tables = {s: Table.from_columns({"x": X[:, 0], "y": X[:, 1]}) for s, X in ROWS.items()}
     job = Analysis(PreparationOptions(), (Lloyd(k=3, n_starts=2),), certify="quick", work=30.0)
     plain = run(job, Simulation.from_rows(tables), seed=4)
-    transform, found = plain.state.agreement.preparation, plain.state.bound
+    transform, bound = plain.state.agreement.preparation, plain.state.bound
     after = certify(Simulation.from_rows(tables), plain.state.centers, effort="quick", transform=transform)
-    assert 0 < found.lower[0] == after.lower_bound < found.inertia[0]
-    kept = tmp_path / "checkpoint"
-    run(job, Simulation.from_rows(tables), seed=4, checkpoint=kept, max_rounds=plain.rounds - 1)
+    assert 0 < bound.lower[0] == after.lower_bound < bound.inertia[0]
+    checkpoint = tmp_path / "checkpoint"
+    run(job, Simulation.from_rows(tables), seed=4, checkpoint=checkpoint, max_rounds=plain.rounds - 1)
     secure = Simulation.from_rows(tables, secure=SecureSums(), allowed_in_clear=(codec.name_of(AskSchema),))
-    for federation, options, of in (
+    for federation, options, analysis in (
         (RemoteFederation(Wire(rows=tables)), {}, job),
         (Simulation.from_rows(tables, fused=False), {}, job),
-        (Simulation.from_rows(tables), {"checkpoint": kept}, job),
+        (Simulation.from_rows(tables), {"checkpoint": checkpoint}, job),
         (secure, {}, replace(job, aggregate_only=True)),
     ):
-        assert run(of, federation, seed=4, **options).state.bound.lower[0] == found.lower[0]
+        assert run(analysis, federation, seed=4, **options).state.bound.lower[0] == bound.lower[0]
     tight = run(replace(job, work=1e-9), Simulation.from_rows(tables), seed=4).state.bound
-    assert 0 <= tight.lower[0] < found.lower[0]  # less work, and a bound all the same
+    assert 0 <= tight.lower[0] < bound.lower[0]  # less work gives a weaker bound
 
 
 def test_a_site_that_is_silent_at_the_certificate_is_named_in_it():
@@ -145,21 +146,20 @@ BROKEN = {
         ),
         "ClusterSums where Moments",
     ),
-    "an envelope": (lambda data: codec.wrap(Request(REQUEST_ID, ())), "expected Answer"),
+    "a request": (lambda data: codec.wrap(Request(REQUEST_ID, ())), "expected Response"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_bad_answer_costs_only_its_own_site(case):
-    tamper, words = BROKEN[case]
-    (got,) = RemoteFederation(Wire({"b": tamper}), max_response_bytes=4096).ask(REQUEST_ID, asks())
-    assert got.sites == ("a", "c", "d")
-    with pytest.raises(AssertionError, match=words):
-        raise AssertionError(got.refusals["b"])
+    tamper, pattern = BROKEN[case]
+    (replies,) = RemoteFederation(Wire({"b": tamper}), max_response_bytes=4096).ask(REQUEST_ID, asks())
+    assert replies.sites == ("a", "c", "d")
+    assert re.search(pattern, replies.refusals["b"])
 
 
 @pytest.mark.parametrize("case", ["not finite", "negative mass", "garbage", "nothing"])
-def test_a_run_goes_on_without_the_offender_and_names_it(case):
+def test_a_run_continues_without_the_faulty_site_and_names_it(case):
     done = run(Lloyd(k=3), RemoteFederation(Wire({"b": BROKEN[case][0]})), seed=4)
     without = run(Lloyd(k=3), Simulation.from_rows({s: X for s, X in ROWS.items() if s != "b"}), seed=4)
     assert "b" in done.history[0].silent
@@ -176,35 +176,35 @@ def test_too_many_bad_answers_are_one_error_with_the_names():
         run(Lloyd(k=3), RemoteFederation(wire), seed=4)
 
 
-def test_an_answer_is_opened_only_below_the_limit():
-    envelope = Request(REQUEST_ID, (Part("total", AskMoments(), None, 0),))
-    data = Site("a", ROWS["a"]).receive(codec.wrap(envelope))
-    assert isinstance(opened(envelope, data).replies[0], Moments)
+def test_a_response_is_decoded_only_below_the_limit():
+    request = Request(REQUEST_ID, (Part("total", AskMoments(), None, 0),))
+    data = Site("a", ROWS["a"]).receive(codec.wrap(request))
+    assert isinstance(opened(request, data).replies[0], Moments)
     with pytest.raises(CodecError, match="are allowed"):
-        opened(envelope, data, limit=len(data) - 1)
+        opened(request, data, limit=len(data) - 1)
 
 
 def test_a_site_does_not_read_more_than_it_allows():
-    envelope = codec.wrap(Request(REQUEST_ID, (Part("total", AskClusterSums(np.zeros((1, 2, 2))), None, 0),)))
+    request = codec.wrap(Request(REQUEST_ID, (Part("total", AskClusterSums(np.zeros((1, 2, 2))), None, 0),)))
     site = Site("a", ROWS["a"], max_message_bytes=100)
     with pytest.raises(CodecError, match="100 are allowed"):
-        site.receive(envelope)
-    (reply,) = codec.unwrap(site.respond(envelope)).replies
+        site.receive(request)
+    (reply,) = codec.unwrap(site.respond(request)).replies
     assert isinstance(reply, Refusal)
 
 
-class Secretive(Question[Moments], prefix="test_posting"):
+class Secretive(Question[Moments], prefix="test_remote"):
     def answer_all(self, batch):
         raise ValueError(f"row {batch.X[0]}")
 
 
 def test_no_reason_that_leaves_a_site_holds_data():
-    envelope = codec.wrap(Request(REQUEST_ID, (Part("total", Secretive(), None, 0),)))
+    request = codec.wrap(Request(REQUEST_ID, (Part("total", Secretive(), None, 0),)))
     site = Site("a", np.array([[123.456]]))
-    with pytest.raises(SiteFailedError, match=r"123\.456"):  # the site's own log may say it
-        site.receive(envelope)
-    (reply,) = codec.unwrap(site.respond(envelope)).replies
-    assert reply.reason == "failed with ValueError; the site's own log says more"
+    with pytest.raises(SiteFailedError, match=r"123\.456"):  # the site's own log may contain it
+        site.receive(request)
+    (reply,) = codec.unwrap(site.respond(request)).replies
+    assert reply.reason == "failed with ValueError; the site's own log has the details"
 
 
 def test_a_question_knows_its_reply():
@@ -214,30 +214,30 @@ def test_a_question_knows_its_reply():
 
 
 def test_guarded_sites_in_process_give_the_same_model():
-    def seen(post, answer):
-        left.append(answer)
+    def audit(request, response):
+        sent.append(response)
 
-    left: list[Response] = []
-    sites = [Site(name, X, audit=seen) for name, X in ROWS.items()]
+    sent: list[Response] = []
+    sites = [Site(name, X, audit=audit) for name, X in ROWS.items()]
     guarded = run(Lloyd(k=3), Simulation(sites), seed=0)
     plain = run(Lloyd(k=3), Simulation.from_rows(ROWS), seed=0)
-    assert len(left) > 0
+    assert len(sent) > 0
     assert codec.encode(guarded.state) == codec.encode(plain.state)
 
 
-def test_the_coordinator_keeps_and_signs_the_heads_of_logs(tmp_path):
+def test_the_coordinator_records_and_signs_the_heads_of_logs(tmp_path):
     identity = Identity.new()
     sites = {
-        name: open_site(name, X, parse('version = 2\n[protect]\nmode = "raw"'), folder=tmp_path / name)
+        name: open_site(name, X, parse('format = 1\n[protect]\nmode = "raw"'), folder=tmp_path / name)
         for name, X in ROWS.items()
     }
     wire = Wire()
     wire._sites = sites
-    posting = RemoteFederation(wire, sign=identity.sign)
-    run(Lloyd(k=2, min_cluster_size=5, n_starts=1), posting, seed=1)
+    federation = RemoteFederation(wire, sign=identity.sign)
+    run(Lloyd(k=2, min_cluster_size=5, n_starts=1), federation, seed=1)
     for name in ROWS:
         lines = [entry for _, entry in entries(tmp_path / name / "log.jsonl")]
-        assert posting.log_heads[name] == f"{lines[-1]['seq']}:{lines[-1]['hash']}"
+        assert federation.log_heads[name] == f"{lines[-1]['seq']}:{lines[-1]['hash']}"
         seals = [line for line in lines if line["kind"] == "countersigned"]
         assert len(seals) == sum(line["kind"] == "release" for line in lines) - 1
         for seal in seals:
@@ -265,18 +265,18 @@ def nested(value):
 
 @pytest.mark.parametrize("tamper", [wider, longer, nested], ids=lambda f: f.__name__)
 @each_algorithm
-def test_a_reply_of_wrong_shape_is_left_out_and_the_run_goes_on(name, tamper):
+def test_a_reply_of_wrong_shape_is_dropped_and_the_run_continues(name, tamper):
     """In every round of every method; the result is that of the other sites."""
 
     def odd(data):
-        answer = codec.unwrap(data, expect=Response)
+        response = codec.unwrap(data, expect=Response)
         replies = []
-        for reply in answer.replies:
+        for reply in response.replies:
             arrays = {
                 n: v for n in codec.field_names(type(reply)) if isinstance(v := getattr(reply, n), np.ndarray)
             }
             replies.append(replace(reply, **{n: tamper(v) for n, v in arrays.items() if v.size}))
-        return codec.wrap(replace(answer, replies=tuple(replies)))
+        return codec.wrap(replace(response, replies=tuple(replies)))
 
     rows = {s: X + 3 * np.arange(40)[:, None] % 9 for s, X in ROWS.items()}
     algorithm = ALGORITHMS[name]()

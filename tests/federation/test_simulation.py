@@ -1,4 +1,4 @@
-"""All sites in one process: fused or one by one, in blocks, some of them, and what is refused."""
+"""All sites in one process: fused or one by one, in blocks, some of them, and invalid input."""
 
 from dataclasses import dataclass
 
@@ -124,31 +124,29 @@ def test_sites_of_one_array_are_those_of_a_mapping_and_nothing_is_made_for_each(
             assert stacked.rows == len(X)
             assert all(isinstance(record.sent, UniformSizes) for record in one.history)
             assert [dict(record.sent) for record in one.history] == [dict(r.sent) for r in other.history]
-            assert (
-                len(stacked._pool._memory[one.id]._known) <= 1
-            )  # memories of sites that no question looked at
+            assert len(stacked._pool._memory[one.id]._known) <= 1  # no memory of sites that need none
     named = Simulation.from_stacked(X, offsets, names=sorted(rows))
     assert named.sites == tuple(rows)
 
 
 @pytest.mark.parametrize(
-    ("offsets", "names", "why"),
+    ("offsets", "names", "message"),
     [
-        ([0, 2], None, "offsets must rise from 0 to the 3 rows"),
-        ([0, 2, 1, 3], None, "offsets must rise"),
-        ([1, 3], None, "offsets must rise"),
-        ([0], None, "offsets must rise"),
-        ([0, 1, 3], ["b", "a"], "names must be sorted, differ, and be as many as sites: 2"),
+        ([0, 2], None, "offsets must not decrease, start at 0 and end at 3, the number of rows"),
+        ([0, 2, 1, 3], None, "offsets must not decrease"),
+        ([1, 3], None, "offsets must not decrease"),
+        ([0], None, "offsets must not decrease"),
+        ([0, 1, 3], ["b", "a"], "names must be sorted and different, one for each of the 2 sites"),
         ([0, 1, 3], ["a", "a"], "names must be sorted"),
         ([0, 1, 3], ["a"], "names must be sorted"),
     ],
 )
-def test_places_and_names_of_stacked_sites_that_do_not_fit_are_refused(offsets, names, why):
-    with pytest.raises(InputError, match=why):
+def test_offsets_and_names_of_stacked_sites_that_do_not_fit_are_refused(offsets, names, message):
+    with pytest.raises(InputError, match=message):
         Simulation.from_stacked(np.zeros((3, 1)), offsets, names=names)
 
 
-def test_what_left_sites_is_a_mapping_also_where_it_is_the_same_of_all():
+def test_equal_numbers_of_bytes_sent_by_all_sites_are_a_mapping():
     same = UniformSizes(("a", "b"), (3, 40))
     assert same == {"a": (3, 40), "b": (3, 40)}
     assert same != {"a": (3, 40)}
@@ -163,16 +161,16 @@ def test_blocks_split_the_sites(monkeypatch):
     sizes = []
 
     @dataclass(frozen=True, eq=False)
-    class Watching(AskMoments, prefix="test_runtimes"):
+    class Watching(AskMoments, prefix="test_simulation"):
         def answer_all(self, batch):
             sizes.append(len(batch))
             return super().answer_all(batch)
 
     monkeypatch.setattr(simulation, "_BLOCK_NUMBERS", 14)
     rows = uneven(4)
-    got = run_protocol(total(tuple(rows), Watching()), Simulation.from_rows(rows))
-    assert sizes == [1, 2, 2, 2, 1]  # one to see its declarations hold; 7 numbers a site: two sites a block
-    assert got.n == sum(map(len, rows.values()))
+    moments = run_protocol(total(tuple(rows), Watching()), Simulation.from_rows(rows))
+    assert sizes == [1, 2, 2, 2, 1]  # one to check its declarations; 7 numbers per site: two sites a block
+    assert moments.n == sum(map(len, rows.values()))
 
 
 def test_each_in_blocks(monkeypatch):
@@ -233,16 +231,17 @@ def test_a_site_with_a_rule_of_its_own_is_never_fused():
 def test_sites_with_different_minima_each_keep_their_own():
     X = np.array([[0.0], [0.1], [9.0], [9.1], [9.2]])
     sites = [Site("a", X), Site("b", X, min_cluster_size=3), Site("c", X, min_cluster_size=2)]
-    got = run_protocol(each(("a", "b", "c"), AskClusterSums(np.array([[[0.0], [9.0]]]))), Simulation(sites))
-    assert got["a"].mass.tolist() == got["c"].mass.tolist() == [[2.0, 3.0]]
-    assert got["b"].mass[0, 0] == 0.0
+    question = AskClusterSums(np.array([[[0.0], [9.0]]]))
+    replies = run_protocol(each(("a", "b", "c"), question), Simulation(sites))
+    assert replies["a"].mass.tolist() == replies["c"].mass.tolist() == [[2.0, 3.0]]
+    assert replies["b"].mass[0, 0] == 0.0
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- errors
 
 
 @dataclass(frozen=True, eq=False)
-class Fails(Question[Moments], prefix="test_runtimes"):
+class Fails(Question[Moments], prefix="test_simulation"):
     """A question with a bug that shows at sites with a single row."""
 
     reads = "rows"
@@ -254,9 +253,11 @@ class Fails(Question[Moments], prefix="test_runtimes"):
 
 
 def test_a_failing_site_is_named_with_round_and_question():
-    with pytest.raises(SiteFailedError, match=r"site s0, round 6, test_runtimes\.Fails: one row is too few"):
+    with pytest.raises(
+        SiteFailedError, match=r"site s0, round 6, test_simulation\.Fails: one row is too few"
+    ):
         run_protocol(total(("s5", "s0"), Fails()), Simulation.from_rows(uneven(1), fused=False), number=6)
-    with pytest.raises(SiteFailedError, match=r"round 6, test_runtimes\.Fails: one row is too few"):
+    with pytest.raises(SiteFailedError, match=r"round 6, test_simulation\.Fails: one row is too few"):
         run_protocol(total(("s5", "s0"), Fails()), Simulation.from_rows(uneven(1)), number=6)
 
 

@@ -1,4 +1,4 @@
-"""Copies on workers: one partition is the copy of one process, and a killed worker makes the same groups."""
+"""Summary tables on workers: one partition gives the table of one process, and a restart the same groups."""
 
 import json
 import os
@@ -34,7 +34,7 @@ SETTINGS = SummarySettings(person="who", min_group_size=5)
 
 
 def visits(seed, n=N):
-    """The visits of n // 2 persons, named after the seed: no two seeds have a person in common."""
+    """The visits of n // 2 people, named after the seed: no two seeds have a person in common."""
     rng = np.random.default_rng(seed)
     old = rng.random(n) < 0.5
     return Table.from_columns(
@@ -56,20 +56,20 @@ def partitions():
     return [RowPartition(visits, (seed,)) for seed in range(PARTS)]
 
 
-def held(parts):
-    """The copies of partitions, as a worker would hold them."""
+def tables_of(parts):
+    """The summary tables of partitions, as a worker holds them."""
     return [part.rows() for part in parts]
 
 
 def union(parts):
-    """The copies of all partitions as one."""
-    every = held(parts)
+    """The summary tables of all partitions as one."""
+    every = tables_of(parts)
     return replace(
         every[0],
-        people=np.concatenate([c.people for c in every]),
-        known=np.concatenate([c.known for c in every]),
-        means={name: np.concatenate([c.means[name] for c in every]) for name in every[0].means},
-        counts={name: np.concatenate([c.counts[name] for c in every]) for name in every[0].counts},
+        people=np.concatenate([table.people for table in every]),
+        known=np.concatenate([table.known for table in every]),
+        means={name: np.concatenate([table.means[name] for table in every]) for name in every[0].means},
+        counts={name: np.concatenate([table.counts[name] for table in every]) for name in every[0].counts},
     )
 
 
@@ -78,7 +78,7 @@ def centers(federation):
 
 
 def digests(parts):
-    return [copy.digest for copy in held(parts)]
+    return [table.digest for table in tables_of(parts)]
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +92,16 @@ def expected(threads):
     return summary_partitions({"hospital": partitions()}, threads, SETTINGS)["hospital"]
 
 
-def test_one_partition_is_the_copy_of_one_process(threads):
+def test_one_partition_gives_the_summary_table_of_one_process(threads):
     made = summary_partitions({"a": RowPartition(visits, (1,)), "b": RowPartition(drawn, (1,))}, threads)
-    (a,), (b,) = held(made["a"]), held(made["b"])
+    (a,), (b,) = tables_of(made["a"]), tables_of(made["b"])
     assert a.digest == microaggregate(visits(1)).digest
     own = microaggregate(drawn(1))
     assert np.array_equal(b.means, own.matrix())
     assert np.array_equal(b.people, own.people)
     arrays = Simulation.from_rows({"b": b.means}, {"b": b.people}, within={"b": b.within}, exact_sums=True)
-    found = Simulation.from_rows({"b": made["b"]}, executor=threads)
-    assert (run(Lloyd(k=2), found).state.centers == run(Lloyd(k=2), arrays).state.centers).all()
+    on_workers = Simulation.from_rows({"b": made["b"]}, executor=threads)
+    assert (run(Lloyd(k=2), on_workers).state.centers == run(Lloyd(k=2), arrays).state.centers).all()
 
 
 def test_the_site_answers_as_one_that_has_all_groups(threads, expected):
@@ -116,25 +116,25 @@ def test_the_site_answers_as_one_that_has_all_groups(threads, expected):
     np.testing.assert_allclose(centers(federation), centers(one), rtol=1e-12)
 
 
-class Struck:
-    """Workers before one of whose exchanges something is done."""
+class Interrupted:
+    """Workers for which ``act`` is called before one of their exchanges."""
 
     def __init__(self, workers, act, exchange):
-        self._workers, self._act, self._left = workers, act, exchange
+        self._workers, self._act, self._remaining = workers, act, exchange
 
     def hold(self, parts):
         self._workers.hold(parts)
 
     def reduce(self, do, inputs, add):
-        self._left -= 1
-        if self._left == 0:
+        self._remaining -= 1
+        if self._remaining == 0:
             self._act()
         return self._workers.reduce(do, inputs, add)
 
 
-def struck(monkeypatch, act, exchange):
+def interrupt(monkeypatch, act, exchange):
     monkeypatch.setattr(
-        distributed_summary, "workers_of", lambda executor: Struck(workers_of(executor), act, exchange)
+        distributed_summary, "workers_of", lambda executor: Interrupted(workers_of(executor), act, exchange)
     )
 
 
@@ -143,15 +143,15 @@ def test_a_process_that_is_killed_makes_the_same_groups_again(monkeypatch, proce
         (pid,) = processes.slots[1]._processes
         os.kill(pid, signal.SIGKILL)
 
-    struck(monkeypatch, kill, 4)
+    interrupt(monkeypatch, kill, 4)
     made = summary_partitions({"hospital": partitions()}, processes, SETTINGS)["hospital"]
-    kill()  # whoever comes in its place has no groups yet
-    found = centers(Simulation.from_rows({"hospital": made}, executor=processes))
+    kill()  # the process in its place has no groups yet
+    result = centers(Simulation.from_rows({"hospital": made}, executor=processes))
     assert digests(made) == digests(expected)
-    assert (found == centers(Simulation.from_rows({"hospital": expected}, executor=threads))).all()
+    assert (result == centers(Simulation.from_rows({"hospital": expected}, executor=threads))).all()
 
 
-def test_dask_makes_the_same_groups_where_a_worker_is_killed(monkeypatch, client, threads, expected):
+def test_dask_makes_the_same_groups_if_a_worker_is_killed(monkeypatch, client, threads, expected):
     killed = []
 
     def kill():
@@ -159,29 +159,29 @@ def test_dask_makes_the_same_groups_where_a_worker_is_killed(monkeypatch, client
         killed.append(pid)
         threading.Timer(0.01, os.kill, (pid, signal.SIGKILL)).start()
 
-    struck(monkeypatch, kill, 5)
+    interrupt(monkeypatch, kill, 5)
     made = summary_partitions({"hospital": partitions()}, client, SETTINGS)["hospital"]
-    found = centers(Simulation.from_rows({"hospital": made}, executor=client))
+    result = centers(Simulation.from_rows({"hospital": made}, executor=client))
     assert killed
     assert digests(made) == digests(expected)
-    assert (found == centers(Simulation.from_rows({"hospital": expected}, executor=threads))).all()
+    assert (result == centers(Simulation.from_rows({"hospital": expected}, executor=threads))).all()
 
 
-def test_fit_by_dask_with_copies(client, file, tmp_path, capfd):
-    """A CSV file is the copy of one process; a Parquet file is in several partitions, by person."""
+def test_fit_by_dask_with_summary_tables(client, file, tmp_path, capfd):
+    """A CSV file gives the table of one process; a Parquet file is in several partitions, by person."""
     assert len(parquet_partitions(file, person="who")) > 2
     more = ["-k", "2", "--json", "--protect", "summary", "--person", "who", "--min-group-size", "5"]
     for files, inertia in (([tmp_path / "small.csv"], 0.0), ([file, tmp_path / "small.csv"], 0.1)):
-        found = []
+        results = []
         for how in (["--dask", client.scheduler.address], ["--exact-sums"]):
             app(["fit", *map(str, files), *more, *how], standalone_mode=False)
-            found.append(json.loads(capfd.readouterr().out))
-        for one in found:
+            results.append(json.loads(capfd.readouterr().out))
+        for one in results:
             one.pop("command", None)
         if not inertia:
-            assert found[0] == found[1]
+            assert results[0] == results[1]
             continue
-        for one, two in zip(found[0]["sites"], found[1]["sites"], strict=True):
+        for one, two in zip(results[0]["sites"], results[1]["sites"], strict=True):
             assert {**one, "inertia_per_row": 0, "numbers_sent": 0, "bytes_sent": 0} == {
                 **two,
                 "inertia_per_row": 0,
@@ -189,7 +189,7 @@ def test_fit_by_dask_with_copies(client, file, tmp_path, capfd):
                 "bytes_sent": 0,
             }
             assert one["inertia_per_row"] == pytest.approx(two["inertia_per_row"], rel=inertia)
-        assert [site["rows"] for site in found[0]["sites"]] == [500, N / 2]
+        assert [site["rows"] for site in results[0]["sites"]] == [500, N / 2]
 
 
 @pytest.fixture
@@ -197,11 +197,7 @@ def file(tmp_path, monkeypatch):
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
-    from unpooled.federation.workers import parquet_partitions as partitions_of_files
-
-    monkeypatch.setattr(
-        partitions_of_files.parquet_partitions, "__kwdefaults__", {"person": "", "cells": 800}
-    )
+    monkeypatch.setattr(parquet_partitions, "__kwdefaults__", {"person": "", "cells": 800})
     for path, seed, n in ((tmp_path / "big.parquet", 1, 1000), (tmp_path / "small.csv", 2, N)):
         table = visits(seed, n)
         columns = {
@@ -217,96 +213,97 @@ def file(tmp_path, monkeypatch):
     return tmp_path / "big.parquet"
 
 
-def test_a_partition_of_too_few_persons_is_put_with_its_neighbour(threads):
+def test_a_partition_of_too_few_people_is_merged_with_its_neighbour(threads):
     few = [RowPartition(visits, (seed, n)) for seed, n in enumerate((6, N, 4, 4, 0, 8))]
     made = summary_partitions({"hospital": few}, threads, SETTINGS)["hospital"]
-    every = held(made)
+    every = tables_of(made)
     assert len(every) == 2
-    assert [int(copy.people.sum()) for copy in every] == [63, 8]
-    alone = summary_partitions({"a": few[:1], "b": few[1]}, threads, SETTINGS, told := {}.__setitem__)
+    assert [int(table.people.sum()) for table in every] == [63, 8]
+    left_out = {}
+    alone = summary_partitions({"a": few[:1], "b": few[1]}, threads, SETTINGS, left_out.__setitem__)
     assert list(alone) == ["b"]
-    assert told.__self__ == {"a": "there are fewer than 5 persons: too few for a copy"}
+    assert left_out == {"a": "there are fewer than 5 people, too few for a summary table"}
     arrays = [RowPartition(drawn, (seed, n)) for seed, n in enumerate((3, 40))]
-    (rows,) = held(summary_partitions({"a": arrays}, threads)["a"])
+    (rows,) = tables_of(summary_partitions({"a": arrays}, threads)["a"])
     assert rows.people.sum() == 43
 
 
 def some_visits(first, end, seed):
-    """One visit of each of some persons."""
+    """One visit of each of some people."""
     x = np.random.default_rng(seed).normal(size=end - first)
     return Table.from_columns({"who": [f"P{i}" for i in range(first, end)], "x": x})
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_attack_persons_of_two_small_partitions_are_counted_once_when_these_are_put_together(threads, place):
-    """Attack: three persons in two partitions, six by count; put together they would be a group of three."""
+def test_attack_people_of_two_small_partitions_are_counted_once_when_these_are_merged(threads, place):
+    """Attack: three people in two partitions, six by count; merged they would be a group of three."""
     few = [RowPartition(some_visits, (0, 3, seed)) for seed in range(2)]
     parts = [RowPartition(some_visits, (10, 110, 2))]
     parts[place:place] = few
-    every = held(summary_partitions({"hospital": parts}, threads, SETTINGS)["hospital"])
-    sizes = np.concatenate([copy.people for copy in every])
+    every = tables_of(summary_partitions({"hospital": parts}, threads, SETTINGS)["hospital"])
+    sizes = np.concatenate([table.people for table in every])
     assert sizes.sum() == 103
     assert sizes.min() >= 5
-    told = {}
+    left_out = {}
     both = {"few": few, "hospital": RowPartition(some_visits, (10, 110, 2))}
-    assert list(summary_partitions(both, threads, SETTINGS, told.__setitem__)) == ["hospital"]
-    assert told == {"few": "there are fewer than 5 persons: too few for a copy"}
+    assert list(summary_partitions(both, threads, SETTINGS, left_out.__setitem__)) == ["hospital"]
+    assert left_out == {"few": "there are fewer than 5 people, too few for a summary table"}
 
 
 def test_the_same_rows_in_other_partitions_have_other_groups(threads):
-    """The limit that the page names: two such copies in the same hands can be subtracted."""
+    """A known limit (docs/workers.md): a person who has two such tables can subtract them."""
     parts = partitions()
     two = [RowPartition(distributed_summary.joined_rows, tuple(parts[i : i + 2])) for i in (0, 2)]
-    found = [
+    tables = [
         union(summary_partitions({"hospital": own}, threads, SETTINGS)["hospital"]) for own in (parts, two)
     ]
-    assert found[0].people.sum() == found[1].people.sum()
-    ages = [set(zip(one.people, one.means["age"], one.means["pressure"], strict=True)) for one in found]
+    assert tables[0].people.sum() == tables[1].people.sum()
+    ages = [set(zip(one.people, one.means["age"], one.means["pressure"], strict=True)) for one in tables]
     assert ages[0] != ages[1]
 
 
-def kept_rows(path):
+def saved_rows(path):
     return np.load(path)
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_attack_rows_that_changed_since_the_copy_was_made_are_not_shown(threads, tmp_path, named):
-    """Attack: one value changes and the groups are made again; the difference of sums would be his change."""
+def test_attack_rows_that_changed_since_the_table_was_made_are_not_disclosed(threads, tmp_path, named):
+    """Attack: one value changes and the groups are made again; the difference of sums would be the change."""
     X = drawn(1)
     np.save(tmp_path / "a.npy", X)
-    load = kept_table if named else kept_rows
+    load = saved_table if named else saved_rows
     parts = [RowPartition(load, (tmp_path / "a.npy",)), RowPartition(drawn_table if named else drawn, (2,))]
     made = summary_partitions({"hospital": parts}, threads, SummarySettings(min_group_size=5))["hospital"]
-    first = [pickle.dumps(rows) for rows in held(made)]
-    assert [pickle.dumps(rows) for rows in held(made)] == first  # made again, of the same rows
+    first = [pickle.dumps(rows) for rows in tables_of(made)]
+    assert [pickle.dumps(rows) for rows in tables_of(made)] == first  # made again, from the same rows
     X[7] += 3.0
     np.save(tmp_path / "a.npy", X)
-    with pytest.raises(InputError, match="its rows are not those of which the copy was made"):
+    with pytest.raises(InputError, match="its rows are not those of which the summary table was made"):
         made[0].rows()
-    with pytest.raises(InputError, match="hospital/0000: its rows are not those of which the copy was made"):
+    with pytest.raises(InputError, match="hospital/0000: its rows are not those of which the summary table was made"):
         Simulation.from_rows({"hospital": made}, executor=threads)
 
 
-def kept_table(path):
-    return Table.from_columns(dict(zip("xy", kept_rows(path).T, strict=True)))
+def saved_table(path):
+    return Table.from_columns(dict(zip("xy", saved_rows(path).T, strict=True)))
 
 
 def drawn_table(seed):
     return Table.from_columns(dict(zip("xy", drawn(seed).T, strict=True)))
 
 
-def test_what_cannot_be_is_said_in_one_line(threads, expected):
+def test_invalid_partitions_are_reported_in_one_line(threads, expected):
     twice = [RowPartition(visits, (1,)), RowPartition(visits, (1,))]
     for rows, kind, message in (
-        ({"a": twice}, InputError, "a: 60 of its persons have rows in several partitions"),
-        ({"a": RowPartition(visits, (1, 4))}, TooFewPeopleError, "a: there are fewer than 5 persons"),
+        ({"a": twice}, InputError, "a: 60 of its people have rows in several partitions"),
+        ({"a": RowPartition(visits, (1, 4))}, TooFewPeopleError, "a: there are fewer than 5 people"),
         ({"a": RowPartition(drawn, (1,))}, InputError, "a: there is no column 'who'"),
-        ({"a": expected}, InputError, "a/0000: it is a copy already"),
-        ({"a": drawn(1)}, InputError, "a: rows on workers are described by how to read them"),
+        ({"a": expected}, InputError, "a/0000: it is a summary table already"),
+        ({"a": drawn(1)}, InputError, "a: rows on workers must be given as a RowPartition"),
     ):
         with pytest.raises(kind, match=message):
             summary_partitions(rows, threads, SETTINGS)
-    with pytest.raises(InputError, match="no site has enough persons for a copy"):
+    with pytest.raises(InputError, match="no site has enough people for a summary table"):
         summary_partitions({"a": RowPartition(visits, (1, 4))}, threads, SETTINGS, print)
 
 
@@ -317,7 +314,7 @@ def test_what_is_pickled_is_the_plan_and_never_rows(expected):
     assert isinstance(pickle.loads(data).rows(), SummaryTable)
 
 
-def test_groups_that_were_made_are_given_once_and_not_made_again(threads, monkeypatch):
+def test_groups_are_handed_over_once_and_not_made_again(threads):
     made = summary_partitions({"hospital": partitions()}, threads, SETTINGS)["hospital"]
     assert len(distributed_summary._made) == PARTS
     first = digests(made)

@@ -1,4 +1,4 @@
-"""Rows on workers: the bits of one process, whatever holds the partitions, and whichever worker is killed."""
+"""Rows on workers: the bits of one process, with every executor, and even if a worker is killed."""
 
 import json
 import os
@@ -63,15 +63,15 @@ def centers(federation):
 
 
 class Killing:
-    """A federation in the middle of whose exchanges something is done."""
+    """A federation for which ``act`` is called before one of its exchanges."""
 
     def __init__(self, federation, act, exchange):
-        self._federation, self._act, self._left = federation, act, exchange
+        self._federation, self._act, self._remaining = federation, act, exchange
         self.sites = federation.sites
 
     def ask(self, request_id, asks):
-        self._left -= 1
-        if self._left == 0:
+        self._remaining -= 1
+        if self._remaining == 0:
             self._act()
         return self._federation.ask(request_id, asks)
 
@@ -92,7 +92,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_partitions_are_read_again(
     assert (centers(Killing(federation, kill, 3)) == centers(here())).all()
 
 
-def test_dask_gives_the_bits_of_one_process_also_where_workers_are_killed_in_the_middle(client):
+def test_dask_gives_the_bits_of_one_process_even_if_workers_are_killed_in_the_middle(client):
     federation = Simulation.from_rows({"all": partitions()}, executor=client)
     killed = []
 
@@ -103,7 +103,9 @@ def test_dask_gives_the_bits_of_one_process_also_where_workers_are_killed_in_the
 
     assert (centers(Killing(federation, kill, 3)) == centers(here())).all()
     assert killed
-    with pytest.raises(InputError, match=r"^bad: a list, where an array"):
+    with pytest.raises(
+        InputError, match=r"^bad: rows must be an array, a Table or a SummaryTable, got a list$"
+    ):
         Simulation.from_rows({"bad": RowPartition(wrong, ("list",))}, executor=client)
 
 
@@ -111,13 +113,13 @@ def test_fit_by_dask_is_fit_with_exact_sums(client, file, capfd, tmp_path):
     path, columns = file
     np.savetxt(tmp_path / "small.csv", columns["age"][:300], header="age", comments="")
     words = ["fit", str(path), str(tmp_path / "small.csv"), "-k", "2", "--columns", "age", "--json"]
-    found = []
+    results = []
     for more in (["--dask", client.scheduler.address], ["--exact-sums"]):
         app([*words, *more], standalone_mode=False)
-        found.append(json.loads(capfd.readouterr().out))
-    for one in found:
+        results.append(json.loads(capfd.readouterr().out))
+    for one in results:
         one.pop("command", None)
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(
@@ -132,8 +134,8 @@ def test_fit_by_dask_is_fit_with_exact_sums(client, file, capfd, tmp_path):
         ([], "no Dask scheduler answers at tcp://127.0.0.1:1"),
     ],
 )
-def test_fit_says_in_one_line_what_dask_does_not_do(more, message, file, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(dask_cluster, "_SECONDS", 0.2)
+def test_fit_refuses_options_that_dask_does_not_support(more, message, file, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(dask_cluster, "_CONNECT_TIMEOUT", 0.2)
     out = tmp_path / "out"
     words = ["fit", str(file[0]), "-k", "2", "--dask", "tcp://127.0.0.1:1", "--out", str(out), *more]
     with pytest.raises(SystemExit) as ended:
@@ -152,17 +154,17 @@ def test_any_executor_will_do_and_a_pool_of_processes_keeps_its_fair_share(proce
         ).all()
         assert len(_kept) == PARTS
     pool = workers_of(ProcessPoolExecutor(4, get_context("spawn")))
-    assert pool._most == 4
+    assert pool._n_processes == 4
     with pytest.raises(InputError, match="executor must be Processes, a Dask Client or"):
         workers_of("tcp://host")
 
 
-def test_a_pool_that_lost_a_process_says_what_to_use():
+def test_the_error_of_a_pool_that_lost_a_process_names_the_alternative():
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         federation = Simulation.from_rows({"all": partitions()}, executor=pool)
         (pid,) = pool._processes
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(EngineError, match=r"Processes\(n\) replaces a lost one"):
+        with pytest.raises(EngineError, match=r"Use Processes\(n\), which replaces a lost process"):
             centers(federation)
 
 
@@ -182,16 +184,17 @@ def test_several_sites_some_in_several_partitions_answer_each_as_one():
         federation = WorkerFederation(rows, pool)
         assert federation.sites == ("north", "south")
         assert federation.rows_of == {"north": 4 * N, "south": N}
-        found = run_protocol(each(federation.sites, AskMoments()), federation)
+        replies = run_protocol(each(federation.sites, AskMoments()), federation)
         whole = Simulation.from_rows(
             {"north": np.concatenate([p.rows() for p in rows["north"]])}, exact_sums=True
         )
-        assert found["north"].mass == 4 * N
+        assert replies["north"].mass == 4 * N
         np.testing.assert_allclose(
-            found["north"].mean, run_protocol(total(("north",), AskMoments()), whole).mean, rtol=1e-12
+            replies["north"].mean, run_protocol(total(("north",), AskMoments()), whole).mean, rtol=1e-12
         )
-        (got,) = federation.ask(RequestId("r", 0, 0, 0), (Ask("total", ("south",), AskMoments()),))
-        assert (got.sites, got.partial_sum().sites, got.sent()["south"][0] > 0) == (("south",), 1, True)
+        (aggregate,) = federation.ask(RequestId("r", 0, 0, 0), (Ask("total", ("south",), AskMoments()),))
+        assert (aggregate.sites, aggregate.partial_sum().sites) == (("south",), 1)
+        assert aggregate.sent()["south"][0] > 0
         with pytest.raises(InputError, match=r"AskLocalMeans .* north is in 4 partitions"):
             run(KFed(k=2), federation)
         alone = WorkerFederation({"north": rows["north"][0], "south": rows["south"]}, pool)
@@ -203,31 +206,27 @@ def test_several_sites_some_in_several_partitions_answer_each_as_one():
 
 def test_a_site_on_workers_is_a_member_of_a_federation_by_a_relay():
     with ThreadPoolExecutor(1) as pool:
-        below = Simulation.from_rows({"all": partitions()}, executor=pool)
-        refused = Simulation([Relay("north", below)])
+        downstream = Simulation.from_rows({"all": partitions()}, executor=pool)
+        refused = Simulation([Relay("north", downstream)])
         with pytest.raises(Exception, match="1 of its sites answered, and north answers for 3"):
             centers(refused)  # six partitions are one site
-        tree = Simulation([Relay("north", below, RelayRules(min_sites=1))])
+        tree = Simulation([Relay("north", downstream, RelayRules(min_sites=1))])
         assert (centers(tree) == centers(here())).all()
 
 
-def test_what_cannot_be_is_said_in_one_line():
+def test_invalid_rows_are_reported_in_one_line():
     parts = partitions()
     with ThreadPoolExecutor(1) as pool:
         for rows, more, message in (
-            (
-                {"a": made(0)},
-                {},
-                "a: rows on workers are described by how to read them",
-            ),
+            ({"a": made(0)}, {}, "a: rows on workers must be given as a RowPartition"),
             ({"a": []}, {}, "a: a site needs at least one partition, got 0"),
             ({}, {}, "a federation needs at least one site, got 0"),
-            ({"a": parts[:2]}, {"min_cluster_size": 5}, "a: a minimum size of 5 is a rule about all rows"),
-            ({"a": parts}, {"secure": True}, "weights, within and secure sums are not for rows on workers"),
+            ({"a": parts[:2]}, {"min_cluster_size": 5}, "a: min_cluster_size=5 is a rule about all rows"),
+            ({"a": parts}, {"secure": True}, "weights, within and secure cannot be used with an executor"),
             (
                 {"a": RowPartition(wrong, ("flat",))},
                 {},
-                r"a: an array \(4,\) of float64, where floats",
+                r"a: rows must be an array \(n, d\) of floats, got \(4,\) of float64",
             ),
         ):
             with pytest.raises(InputError, match=message):
@@ -238,12 +237,9 @@ def test_what_cannot_be_is_said_in_one_line():
         Processes(0)
 
 
-def test_a_portion_of_no_question_is_that_of_the_other():
-    reply = PartialAnswer(b"", ((0, b"x"),), (1, 2))
-    assert PartialAnswer.together([reply, PartialAnswer(b"", ((1, b"y"),), (1, 3))]).each == (
-        (0, b"x"),
-        (1, b"y"),
-    )
+def test_partial_answers_are_merged_in_order():
+    first, second = PartialAnswer(b"", ((0, b"x"),), (1, 2)), PartialAnswer(b"", ((1, b"y"),), (1, 3))
+    assert PartialAnswer.merged([first, second]).each == ((0, b"x"), (1, b"y"))
 
 
 @pytest.fixture
@@ -262,7 +258,7 @@ def file(tmp_path):
     return path, columns
 
 
-def test_row_groups_are_partitions_and_persons_stay_together(file):
+def test_row_groups_are_partitions_and_rows_of_a_person_stay_together(file):
     path, columns = file
     parts = parquet_partitions(path, cells=900)
     assert len(parts) == 4
@@ -285,7 +281,7 @@ def test_the_schema_of_a_site_is_that_of_its_partitions(file):
         federation = WorkerFederation({"big": parquet_partitions(path, reading, cells=900)}, pool)
         schema = run_protocol(each(federation.sites, AskSchema()), federation)["big"]
         assert (schema.names, schema.kinds, schema.rows[0]) == (("age", "sex"), ("number", "category"), 1000)
-        other = RowPartition(Table.of, ({"age": [1.0]},))
+        other = RowPartition(Table.from_columns, ({"age": [1.0]},))
         odd = WorkerFederation({"big": [*parquet_partitions(path, reading, cells=900), other]}, pool)
         with pytest.raises(InputError, match="big: its partitions have different columns: sex"):
             run_protocol(each(odd.sites, AskSchema()), odd)
@@ -295,5 +291,5 @@ def test_only_asked_sites_answer_each_its_own_question():
     with ThreadPoolExecutor(1) as pool:
         federation = WorkerFederation({"a": partitions()[0], "b": partitions()[1]}, pool)
         own = {"a": AskClusterSums(np.zeros((1, 1, 3))), "b": AskClusterSums(np.ones((1, 2, 3)))}
-        found = run_protocol(each(federation.sites, own.__getitem__), federation)
-        assert {site: reply.mass.shape for site, reply in found.items()} == {"a": (1, 1), "b": (1, 2)}
+        replies = run_protocol(each(federation.sites, own.__getitem__), federation)
+        assert {site: reply.mass.shape for site, reply in replies.items()} == {"a": (1, 1), "b": (1, 2)}

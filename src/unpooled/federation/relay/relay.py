@@ -160,7 +160,7 @@ class Relay(Site):
         try:
             return super().answer(request)
         except UnpooledError as error:
-            reason = f"failed with {type(error).__name__}; its own log says more"
+            reason = f"failed with {type(error).__name__}; its own log has the details"
             if isinstance(error, _TooFewMembersError):
                 reason = str(error)
             else:
@@ -191,7 +191,7 @@ class Relay(Site):
             replies = tuple(
                 MaskedElsewhere() if part.verb == STAGE else next(totals) for part in request.parts
             )
-            return self._kept(request, replies, bool(parts))
+            return self._released(request, replies, bool(parts))
         except QueryRefusedError as refusal:
             return refused(request, refusal)
 

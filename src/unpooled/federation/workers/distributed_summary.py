@@ -99,7 +99,7 @@ class AskGroups:
     run: str
     site: SiteId
 
-    def measure(self, part: SummaryPart) -> dict[Any, Any]:
+    def answer(self, part: SummaryPart) -> dict[Any, Any]:
         groups, facts = self.plan.grouped(part)
         with _lock:
             for key in [key for key in _made if key[0] != self.run]:
