@@ -1,4 +1,4 @@
-"""Protection of the replies of a site: noise with a budget (dp), and secure sums (secure_sum)."""
+"""Protection of a site's rows: microaggregation, differential privacy (dp) and secure sums (secure_sum)."""
 
 from unpooled.privacy.dp.forecast import Forecast, forecast
 from unpooled.privacy.dp.gaussian import Gaussian

@@ -1,1 +1,1 @@
-"""Differential privacy: budgets, noise, the questions that spend, and forecasts of their results."""
+"""Differential privacy: budgets, noise, private questions, and forecasts of their results."""

@@ -68,7 +68,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """InputError unless epsilon and delta are in range."""
+    """Raise InputError unless epsilon and delta are in range."""
     if not (isinstance(epsilon, int | float) and 0 < epsilon <= 100):
         raise InputError(f"epsilon must be a number above 0 and at most 100, got {epsilon!r}")
     if not (isinstance(delta, int | float) and 0 < delta < 0.5):

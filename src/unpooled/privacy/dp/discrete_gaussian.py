@@ -39,7 +39,7 @@ Bounds = Callable[[int], tuple[int, int]]
 def discrete_gaussian(count: int, scale: float) -> IntArray:
     """(count,) independent numbers; s is ``scale``, rounded up to a whole number: never less noise."""
     if not 1 <= scale <= MAX_SCALE:
-        raise InputError(f"noise of {scale:g} steps cannot be drawn: 1 to 2^40 can")
+        raise InputError(f"noise of {scale:g} steps cannot be drawn. It must have from 1 to 2^40 steps.")
     s, parts, have = ceil(scale), [], 0
     while have < count:
         size = max(_SMALLEST, int((count - have) * 1.5 * 2 ** (s - 1).bit_length() / s))
@@ -55,7 +55,7 @@ def accepted(words: np.ndarray, s: int) -> IntArray:
     j = (words[0] >> np.uint64(_WORD - bits)).astype(np.int64) if bits else np.zeros(words.shape[1], np.int64)
     inside = j < s
     j, minus, first, second = j[inside], words[0][inside] & np.uint64(1), words[1][inside], words[2][inside]
-    k = _levels(first)
+    k = _candidates(first)
     x, u = j / s, second * 2.0**-_WORD
     p = np.exp(-x * (k + x / 2))
     keep = u < p
@@ -65,23 +65,23 @@ def accepted(words: np.ndarray, s: int) -> IntArray:
         keep[i] = LazyUniform(int(second[i])).is_below(exact)
     n = k * s + j
     keep &= (n > 0) | (minus == 0)
-    found: IntArray = np.where(minus == 1, -n, n)[keep]
-    return found
+    drawn: IntArray = np.where(minus == 1, -n, n)[keep]
+    return drawn
 
 
-def _levels(words: np.ndarray) -> IntArray:
+def _candidates(words: np.ndarray) -> IntArray:
     """k >= 0 with probabilities proportional to exp(-k^2 / 2): the limits that a uniform number is not below.
 
-    >>> _levels(np.array([0, 2**63, 2**64 - 2**40], dtype=np.uint64)).tolist()
+    >>> _candidates(np.array([0, 2**63, 2**64 - 2**40], dtype=np.uint64)).tolist()
     [0, 0, 5]
     """
     tops = _tops()
     k = np.searchsorted(tops, words, side="left").astype(np.int64)
     for i in np.flatnonzero(np.isin(words, tops)):  # a limit lies within the last bit
-        level, u = 0, LazyUniform(int(words[i]))
-        while not u.is_below(functools.partial(level_bounds, level)):
-            level += 1
-        k[i] = level
+        k_max, u = 0, LazyUniform(int(words[i]))
+        while not u.is_below(functools.partial(cdf_bounds, k_max)):
+            k_max += 1
+        k[i] = k_max
     return k
 
 
@@ -90,7 +90,7 @@ def _tops() -> np.ndarray:
     """The first 64 bits of every limit that is not as close to 1 as these can tell."""
     tops: list[int] = []
     while not tops or tops[-1] < 2**_WORD - 1:
-        tops.append(level_bounds(len(tops), _WORD)[0])
+        tops.append(cdf_bounds(len(tops), _WORD)[0])
     return np.array(tops, dtype=np.uint64)
 
 
@@ -122,10 +122,10 @@ def exp_bounds(above: int, below: int, bits: int) -> tuple[int, int]:
         return _enclosed((Decimal(-above) / Decimal(below)).exp(), bits)
 
 
-def level_bounds(level: int, bits: int) -> tuple[int, int]:
-    """Whole numbers that enclose 2^bits P(k <= level).
+def cdf_bounds(k_max: int, bits: int) -> tuple[int, int]:
+    """Whole numbers that enclose 2^bits P(k <= k_max).
 
-    >>> level_bounds(0, 10), level_bounds(40, 10)
+    >>> cdf_bounds(0, 10), cdf_bounds(40, 10)
     ((584, 585), (1023, 1025))
     """
     digits = _digits(bits)
@@ -133,7 +133,7 @@ def level_bounds(level: int, bits: int) -> tuple[int, int]:
         terms = [Decimal(1)]
         while terms[-1] > Decimal(10) ** -digits:
             terms.append((Decimal(-(len(terms) ** 2)) / 2).exp())
-        return _enclosed(sum(terms[: level + 1], Decimal(0)) / sum(terms, Decimal(0)), bits)
+        return _enclosed(sum(terms[: k_max + 1], Decimal(0)) / sum(terms, Decimal(0)), bits)
 
 
 def _digits(bits: int) -> int:

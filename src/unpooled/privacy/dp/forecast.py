@@ -34,7 +34,7 @@ class Forecast:
     """A forecast of the inertia that noise adds to a clustering.
 
     >>> print(Forecast(n=10_000, d=10, k=10, epsilon=1.0, delta=1e-6, mu=0.237))
-    about 0.15 % above the inertia without noise, or 2.1 % if clusters overlap (n mu / k = 237)
+    about 0.15% above the inertia without noise, or 2.1% if clusters overlap (n mu / k = 237)
     """
 
     n: float
@@ -44,7 +44,7 @@ class Forecast:
     delta: float
     mu: float  # after division by the root of the number of noises
     separation: float = float("nan")  # the clusters' silhouette; nan until the start is released
-    trial_excess: float = float("nan")  # excess found by a trial on the released start; nan if there was none
+    trial_excess: float = float("nan")  # the excess of a trial on the released start; nan if there was none
 
     @property
     def strength(self) -> float:
@@ -65,8 +65,8 @@ class Forecast:
 
     @property
     def excess(self) -> float:
-        """The best estimate: ``excess_apart`` if nothing is known, else between the two by the silhouette,
-        and with a trial the weighted geometric mean with its result."""
+        """The best estimate: ``excess_apart`` if nothing is known, otherwise between the two by the
+        silhouette, and with a trial the weighted geometric mean with its result."""
         if np.isnan(self.separation):
             return self.excess_apart
         none = min(float(self.d) ** -0.8, 0.55)  # about the silhouette of one blob cut into pieces
@@ -83,12 +83,12 @@ class Forecast:
 
     @property
     def warning(self) -> str | None:
-        """A warning for the user before the run goes on; None if none is needed."""
+        """A warning for the user before the run continues; None if none is needed."""
         if self.hopeless or self.strength >= _CAREFUL:
             return None
         fewer = f", or ask for at most {max(1, int(self.n * self.mu / _CAREFUL))} clusters"
         advice = self.needed(_CAREFUL) + (fewer if self.strength < _FEW else "")
-        return f"noise may hide or shift some clusters: {self}; {advice}"
+        return f"noise may obscure or shift some clusters: {self}. {advice}."
 
     def needed(self, strength: float = _REFUSE) -> str:
         """The epsilon, or the number of rows, at which A would be ``strength``."""
@@ -96,13 +96,13 @@ class Forecast:
         rows = int(np.ceil(self.n * more))
         mu = Gaussian(self.epsilon, self.delta).mu * more
         enough = f"epsilon = {gdp_epsilon(mu, self.delta):.2g} or " if mu < _MAX_MU else ""
-        return f"{enough}{rows:,} rows would do"
+        return f"{enough}{rows:,} rows would suffice"
 
     def refusal(self) -> str:
         return (
-            f"{self.k} clusters of {self.n:,.0f} rows would drown in the noise of epsilon = {self.epsilon:g}"
-            f": n mu / k = {self.strength:.3g}, and less than {_REFUSE:g} finds nothing; {self.needed()} "
-            "(force goes on regardless)"
+            f"the noise of epsilon = {self.epsilon:g} would obscure {self.k} clusters of {self.n:,.0f} rows: "
+            f"n mu / k = {self.strength:.3g}, and below {_REFUSE:g} no cluster is found. {self.needed()} "
+            "(force runs it regardless)."
         )
 
     def __str__(self) -> str:
@@ -115,11 +115,11 @@ class Forecast:
 def _percent(excess: float) -> str:
     """
     >>> _percent(0.00153), _percent(2.1)
-    ('0.15 %', '2.1 times')
+    ('0.15%', '2.1 times')
     """
-    return f"{100 * excess:.2g} %" if excess < 1 else f"{excess:.2g} times"
+    return f"{100 * excess:.2g}%" if excess < 1 else f"{excess:.2g} times"
 
 
 def forecast(dp: Gaussian, n: float, d: int, k: int, noises: float = 1.0) -> Forecast:
-    """A forecast for n rows, d columns, k clusters; ``noises``: 1 under secure sums, else number of sites."""
+    """Return a forecast for n rows, d columns, k clusters; ``noises``: 1 with secure sums, else the sites."""
     return Forecast(max(float(n), 1.0), d, k, dp.epsilon, dp.delta, dp.mu / float(np.sqrt(noises)))

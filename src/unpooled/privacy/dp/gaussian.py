@@ -27,7 +27,7 @@ class Gaussian(Message):
         The number of rows in all, if that is public. With it the forecast is made before any budget is spent;
         without it the first release, a twentieth of the budget, estimates the number.
     force : bool
-        Go on although the forecast says that noise would hide the clusters.
+        Run even if, by the forecast, noise would obscure the clusters.
 
     >>> Gaussian(epsilon=1, lower=[0, 10], upper=[110, 80]).half.tolist()
     [55.0, 35.0]

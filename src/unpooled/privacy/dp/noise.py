@@ -7,8 +7,8 @@ The discrete Gaussian for differential privacy, NeurIPS 2020). A step is 2^-30 o
 fine to matter for accuracy, and so fine that discrete and continuous noise differ in delta by less than
 1e-100.
 
-No seed reaches this module: noise that can be reproduced protects nothing. And there is no noise without a
-price: a ``Noise`` is what a ``BudgetAccountant`` gives for one, and nothing else here draws.
+No seed reaches this module: noise that can be reproduced protects nothing. There is no noise without a
+charge: only a ``BudgetAccountant`` creates a ``Noise``, for its privacy cost, and nothing else here draws.
 """
 
 import math
@@ -46,25 +46,25 @@ def check_room(rows: int, largest: float, step: float) -> None:
         raise InputError(f"{rows} rows are too many for noise this small: sums would not fit in 64 bits")
 
 
-_CHARGED = object()  # only Purse.spend passes it
+_CHARGED = object()  # only BudgetAccountant.spend passes it
 
 
 @final
 class Noise:
-    """The generator that adds the noise of one reply. ``BudgetAccountant.spend`` makes it, for a price, and only that.
+    """The generator that adds the noise of one reply. Only ``BudgetAccountant.spend`` creates it.
 
-    ``share``: the part of the noise that this site adds, where sites of a secure sum add it together.
-    ``rows``: the most rows that it may have, as declared; None where nobody declared it.
+    ``share`` is the part of the noise that this site adds if sites of a secure sum add it together. ``rows``
+    is the declared upper bound on the site's rows; None if nobody declared it.
     """
 
     def __init__(self, token: object, share: float, rows: int | None) -> None:
         if token is not _CHARGED:
-            raise TypeError("noise is not made but bought: Purse.spend")
+            raise TypeError("only BudgetAccountant.spend creates noise")
         self.share, self.rows = share, rows
         self._used = False
 
     def used(self) -> None:
-        """Draw nothing more: the reply that was paid for is done."""
+        """Draw nothing more: the reply that was charged is complete."""
         self._used = True
 
     def added(self, sums: IntArray, step: float, sd: float) -> FloatArray:
@@ -73,7 +73,7 @@ class Noise:
         Any shape; the result is in the sums' own unit.
         """
         if self._used:
-            raise TypeError("the noise of this reply is used up")
+            raise TypeError("the noise of this reply was already used")
         whole, sd = np.ascontiguousarray(sums, dtype=np.int64), sd * self.share
         if not (math.isfinite(sd) and sd > 0 and sd / step >= 2.0**10):
             raise InputError(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
@@ -82,24 +82,24 @@ class Noise:
 
 
 class BudgetAccountant(ABC):
-    """A budget from which noise is paid."""
+    """A privacy budget to which noise is charged."""
 
-    rows: int | None = None  # the most rows of the site, as declared
+    rows: int | None = None  # the declared upper bound on the site's rows
 
     @final
     def spend(self, prices: Sequence[float], shares: Sequence[float]) -> tuple[Noise, ...]:
-        """Pay the prices (mu^2) of several replies at once: their noise, or Refused and nothing is paid."""
+        """Charge the costs (mu^2) of several replies at once, all or none, and return their noise."""
         self._charge(float(sum(prices)))
         return tuple(Noise(_CHARGED, share, self.rows) for _, share in zip(prices, shares, strict=True))
 
     @abstractmethod
     def _charge(self, price: float) -> None:
-        """Take the price out of the budget, durably; Refused if it does not allow it."""
+        """Charge the budget, durably; QueryRefusedError if it does not allow it."""
 
 
 @final
 class SimulatedAccountant(BudgetAccountant):
-    """The purse of a simulation, in which nobody's budget is spent: all rows are in one process."""
+    """The accountant of a simulation without a budget: all rows are in one process."""
 
     def _charge(self, price: float) -> None:
         pass

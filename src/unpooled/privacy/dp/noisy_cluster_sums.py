@@ -36,7 +36,7 @@ from unpooled.protocol.messages import Summable
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.typing import FloatArray
 
-_ROWS = 8192  # rows at once: sums of so many whole steps are exact in float64
+_ROWS = 8192  # rows at once: sums of this many whole steps are exact in float64
 _SMALLEST = 1e-9  # smallest radius, in diagonals of the box
 _SAFE = 1 - 2.0**-40  # cut a little shorter than rho, so that rounding cannot make it longer
 
@@ -49,9 +49,8 @@ class NoisyCells(Summable):
     count: Annotated[FloatArray, Noisy("M")]
     sums: Annotated[FloatArray, Noisy("M d")]  # of (x - p) / rho
     squares: Annotated[FloatArray, Noisy("M")]  # of |x - p|^2 / rho^2
-    noise: Annotated[
-        FloatArray, Value("1", min_value=0.0)
-    ]  # variance of its noise, in units of one release's
+    # variance of its noise, in units of one release's
+    noise: Annotated[FloatArray, Value("1", min_value=0.0)]
 
     @property
     def noises(self) -> float:
@@ -86,10 +85,10 @@ class AskNoisyCells(PrivateQuestion[NoisyCells]):
             raise InputError(
                 f"{name}: rho must be one radius or {len(self.centers)}, got shape {self.rho.shape}"
             )
-        least, most = radius_limits(self.box)
-        if not ((self.rho >= least) & (self.rho <= most)).all():
+        smallest, largest = radius_limits(self.box)
+        if not ((self.rho >= smallest) & (self.rho <= largest)).all():
             raise InputError(
-                f"{name}: rho must be from {least:g} to the box's diagonal {most:g}, got "
+                f"{name}: rho must be from {smallest:g} to the box's diagonal {largest:g}, got "
                 f"{self.rho.min()} to {self.rho.max()}"
             )
         if self.m is not None and not 1 < self.m <= 100:
@@ -110,15 +109,15 @@ class AskNoisyCells(PrivateQuestion[NoisyCells]):
         counts, sums, squares = (self.mu * share**0.5 for share in self.shares)
         return 1 / counts, self.radii / sums, self.radii**2 / squares
 
-    def noise(self, got: NoisyCells) -> tuple[float, FloatArray, FloatArray]:
+    def noise(self, reply: NoisyCells) -> tuple[float, FloatArray, FloatArray]:
         """Standard deviations of the noise in a total, as ``sds`` are of one release."""
         counts, sums, squares = self.sds
-        return counts * got.noises, sums * got.noises, squares * got.noises
+        return counts * reply.noises, sums * reply.noises, squares * reply.noises
 
-    def in_units(self, got: NoisyCells) -> NoisyCells:
+    def in_units(self, reply: NoisyCells) -> NoisyCells:
         """The reply in the units of the centres, in which ``sds`` are given."""
         rho = self.radii
-        return replace(got, sums=got.sums * rho[:, None], squares=got.squares * rho**2)
+        return replace(reply, sums=reply.sums * rho[:, None], squares=reply.squares * rho**2)
 
     def answer_all(self, batch: SiteBatch) -> list[NoisyCells]:
         return [self._one(batch.site(s)) for s in range(len(batch))]
@@ -179,7 +178,7 @@ def radius_limits(box: FloatArray) -> tuple[float, float]:
 def clip_norms(vectors: FloatArray, rho: float) -> tuple[FloatArray, FloatArray]:
     """Vectors (n, d) cut to length rho, and their lengths after that (n,).
 
-    >>> shortened(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    >>> clip_norms(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
     (array([[0.6, 0.8],
            [0.3, 0.4]]), array([1. , 0.5]))
     """

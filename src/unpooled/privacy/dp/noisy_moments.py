@@ -85,7 +85,7 @@ class NoisySpread(Summable):
 class AskNoisySpread(PrivateQuestion[NoisySpread]):
     """Moments of the columns within their bounds: a tenth of the price for n, the rest for the others.
 
-    Sums and squares are paid for together. A column of a row adds u and u^2 - 3/4, and for |u| <= 1
+    Sums and squares are charged together. A column of a row adds u and u^2 - 3/4, and for |u| <= 1
     8/9 u^2 + 16/9 (u^2 - 3/4)^2 <= 1: as a function of u^2 it is convex, and 1 at both ends. With standard
     deviations in these proportions d columns shift both by at most sqrt(d), and each has hardly more noise
     than if the other had not been asked for.

@@ -1,9 +1,10 @@
-"""Questions that spend: their replies carry noise, and the noise has a price that a site can charge.
+"""Private questions: their replies have noise, and the noise has a privacy cost that a site can charge.
 
 Noise is drawn within ``answer_all``, so such a reply never exists without it, and it is drawn from the Noise
-that the site paid for (``SiteBatch.noise``), so it never exists unpaid. A row changes the reply by at most a
-known amount for any centres and view of the question, since the site itself cuts rows and residuals to a
-fixed length. A site's rules only have to check the price (``privacy_cost``) and the size of the reply (``check``).
+that the site charged (``SiteBatch.noise``), so it never exists without a charge. A row changes the reply by
+at most a known amount for any centres and transform, because the site itself cuts rows and residuals to a
+fixed length. A site's rules only have to check the cost (``privacy_cost``) and the size of the reply
+(``check``).
 """
 
 from abc import abstractmethod
@@ -25,11 +26,11 @@ _MAX_ROWS = 2.0**30  # times mu: a row adds less than mu 2^32 steps to a number,
 
 @dataclass(frozen=True)
 class PrivateQuestionLimits:
-    """A site's limits for a question that spends."""
+    """A site's limits for a private question."""
 
-    remaining: float  # mu^2 that is left of its budget
+    remaining: float  # mu^2 of the remaining budget
     numbers: int = 10_000_000  # in one reply
-    rows: int = 0  # that it declares
+    rows: int = 0  # the declared upper bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class PrivateQuestion(Question[A], Generic[A], abstract=True):
 
     @property
     def privacy_cost(self) -> float:
-        """mu^2: such prices add up over questions, however they were chosen."""
+        """mu^2: such costs add up over questions, however they were chosen."""
         return self.mu**2
 
     @property
@@ -49,14 +50,15 @@ class PrivateQuestion(Question[A], Generic[A], abstract=True):
         """The number of values in the reply."""
 
     def check(self, limits: PrivateQuestionLimits) -> None:
-        """Raise Refused where the question costs or asks more than the site allows."""
+        """Raise QueryRefusedError if the question costs more, or has a larger reply, than the site allows."""
         if self.privacy_cost > limits.remaining * (1 + 1e-9):
             raise QueryRefusedError(
-                f"privacy budget: the question costs mu^2 = {self.privacy_cost:.4g}, {limits.remaining:.4g} is left"
+                f"privacy budget: the query costs mu^2 = {self.privacy_cost:.4g}, and "
+                f"{limits.remaining:.4g} is left"
             )
         if self.numbers > limits.numbers:
             raise QueryRefusedError(
-                f"a reply of {self.numbers} noisy numbers, at most {limits.numbers} are allowed"
+                f"an answer of {self.numbers} noisy numbers. At most {limits.numbers} are allowed."
             )
         if limits.rows * self.mu >= _MAX_ROWS:
             raise QueryRefusedError(
@@ -66,7 +68,7 @@ class PrivateQuestion(Question[A], Generic[A], abstract=True):
 
 
 def check_price(mu: float, shares: tuple[float, ...], name: str) -> None:
-    """InputError unless the price is in range and the shares of a reply's parts are positive and sum to 1."""
+    """Raise InputError unless mu is in range and the shares of a reply's parts are positive and sum to 1."""
     if not 1e-6 <= mu <= 100:
         raise InputError(f"{name}: mu must be from 1e-6 to 100, got {mu}")
     if not (all(share > 0 for share in shares) and abs(sum(shares) - 1) < 1e-9):
@@ -77,25 +79,25 @@ _WIDTHS = 1e-100, 1e100  # of a box: outside, squares underflow, and a row is lo
 
 
 def check_box(box: FloatArray, name: str) -> None:
-    """InputError unless the box has a half width for every column whose square is a number as exact as any."""
+    """Raise InputError unless the box has a half width for every column whose square is a normal number."""
     if box.ndim != 1 or not len(box) or not ((box >= _WIDTHS[0]) & (box <= _WIDTHS[1])).all():
         raise InputError(f"{name}: box must be a positive half width for every column, from 1e-100 to 1e100")
 
 
 def columns_of(box: FloatArray) -> dict[str, int]:
-    """The length of the axis d, if the bounds give it: one bound holds for any number of columns."""
+    """Return the length of the axis d, if the bounds give it: one bound holds for any number of columns."""
     return {"d": len(box)} if len(box) > 1 else {}
 
 
 def broadcast_box(box: FloatArray, batch: SiteBatch) -> FloatArray:
-    """(d,) half widths; one that is given for all columns is repeated."""
+    """Return (d,) half widths; one for all columns is repeated."""
     return np.broadcast_to(box, (batch.X.shape[1],)).copy() if len(box) == 1 else box
 
 
 def charged_noise(batch: SiteBatch) -> Noise:
-    """The noise that a site paid for to answer; Refused if it did not."""
+    """Return the noise that the site charged for this answer; QueryRefusedError if there is none."""
     if len(batch.noise) != 1:
-        raise QueryRefusedError("this question is answered with noise, and none was paid for")
+        raise QueryRefusedError("this query is answered with noise, and no noise was charged")
     noise: Noise = batch.noise[0]
     return noise
 
@@ -103,7 +105,7 @@ def charged_noise(batch: SiteBatch) -> Noise:
 class NoisyArray:
     """One array of a noisy reply: the sum over rows, in whole steps, and its noise.
 
-    ``length``: the largest norm of one row's contribution. ``mu``: this part's price.
+    ``length``: the largest norm of one row's contribution. ``mu``: this part's share of the cost.
     """
 
     def __init__(self, shape: tuple[int, ...], length: float, mu: float, local: SiteBatch) -> None:
@@ -113,22 +115,22 @@ class NoisyArray:
         self.sums: IntArray = np.zeros(shape, dtype=np.int64)
 
     def add(self, whole: FloatArray) -> None:
-        """Add sums of whole steps over some thousand rows: floats, but exact."""
+        """Add sums of whole steps over some thousand rows; they are floats, but exact."""
         self.sums += whole.astype(np.int64)
 
     def out(self) -> FloatArray:
-        """The array with its noise."""
+        """Return the array with its noise."""
         return self._noise.added(self.sums, self.step, self.sd)
 
 
 def bounded_rows(batch: SiteBatch, box: FloatArray, at_once: int) -> Iterator[FloatArray]:
-    """The rows of one site, cut to the box, in blocks; rows with a missing value are left out."""
+    """Yield the rows of one site, cut to the box, in blocks; rows with a missing value are left out."""
     if batch.weights is not None:
         raise QueryRefusedError(
-            "rows with weights have no differential privacy here: a weight would scale what a row adds"
+            "rows with weights do not have differential privacy: a weight would scale what a row adds"
         )
     if batch.X.shape[1] != len(box):
-        raise QueryRefusedError(f"bounds of {len(box)} columns for rows of {batch.X.shape[1]}")
+        raise QueryRefusedError(f"the bounds have {len(box)} columns, and the rows have {batch.X.shape[1]}")
     for a in range(0, len(batch.X), max(1, at_once)):
         rows = np.clip(np.asarray(batch.X[a : a + max(1, at_once)], dtype=np.float64), -box, box)
         whole = np.isfinite(rows).all(axis=1)

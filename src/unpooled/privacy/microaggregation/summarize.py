@@ -134,7 +134,7 @@ def disclosed_groups(
     labels: IntArray,
     report: Callable[[float], None] = lambda share: None,
 ) -> tuple[list[Cells], tuple[WithinGroupSquares, ...]]:
-    """Return the cells of groups of people, and the squares within them by column; label -1 is no group."""
+    """Return the cells of groups of people, and the squares within them by column; -1 is not a group."""
     rows = _members(labels)
     if not rows:
         return [], ()

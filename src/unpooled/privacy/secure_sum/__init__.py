@@ -1,9 +1,9 @@
-"""Secure sums: the coordinator reads only the sum over sites, never one site's reply to a ``total``.
+"""Secure aggregation: the coordinator reads only the sum over sites, never one site's reply to a ``total``.
 
-``site.Member`` is a site's side, ``tally.tally`` the coordinator's, both without input or output; the
-messages between them are in ``messages``. ``site_mask`` hooks the one into a site's door, ``coordinator``
-the other into a runtime. The names exported here do not need ``cryptography``; the two sides and
-``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
+``sum_member.Member`` is a site's side, ``aggregate.aggregate`` the coordinator's, both without input or
+output; the messages between them are in ``stage_messages``. ``site_mask`` connects the one to a site,
+``sum_coordinator`` the other to a federation. The names exported here do not need ``cryptography``; the two
+sides and ``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
 """
 
 from unpooled.privacy.secure_sum.fixed_point import check_range

@@ -1,7 +1,7 @@
 """The coordinator's side of a secure sum: a generator of stages that ends in the sum.
 
 It yields one question per site and receives the sites' replies; a site that sent nothing, refused, or sent an
-unusable reply is left out from there on, by name. Runtimes carry the questions; nothing here knows how.
+unusable reply is left out from there on, by name. A federation transports the questions.
 
 Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning. CCS 2017,
 figure 4, with one departure: a site shares out not its key but the seed of a sealed table of this sum's pair
@@ -51,10 +51,10 @@ Stages = Generator[dict[SiteId, Question[Any]], RepliesBySite, "SecureSumResult"
 
 @dataclass(frozen=True, eq=False)
 class SecureSumResult:
-    """The sum over the sites in it, one summed reply per question, and the sites left out with reasons."""
+    """The sum over the sites in it, one summed reply per question, and the missing sites with reasons."""
 
     sites: tuple[SiteId, ...]  # the members that are in the sum
-    count: int  # sites behind them: more, where members are federations
+    count: int  # sites behind them: more if members are federations
     layout: Layout
     words: Words  # (2, N), unrounded
     silent: dict[SiteId, str]
@@ -71,7 +71,7 @@ class SecureSumResult:
 
 @dataclass(eq=False)
 class _SumLog:
-    """A sum's bookkeeping: sites left out, with reasons, and numbers and bytes that each site sent."""
+    """The record of a sum: missing sites with reasons, and the numbers and bytes that each site sent."""
 
     terms: SumParameters
     silent: dict[SiteId, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class _SumLog:
         kind: type[Q],
         fits: Callable[[Q], bool],
     ) -> dict[SiteId, Q]:
-        """The replies that can be used; TooFewAnswersError if they are fewer than the threshold."""
+        """Return the usable replies; TooFewAnswersError if they are fewer than the threshold."""
         good: dict[SiteId, Q] = {}
         for site in asked:
             reply = replies.get(site)
@@ -116,7 +116,7 @@ def _numbers(reply: Reply) -> int:
 
 
 def is_keys(reply: Reply | None) -> bool:
-    """True if a reply has the form of a site's signed key."""
+    """Return whether a reply has the form of a site's signed key."""
     return (
         isinstance(reply, Keys)
         and reply.data.shape == (stage_messages.SIGNED_KEY,)
@@ -131,13 +131,13 @@ def aggregate(
     parts: tuple[int, ...],
     federations: frozenset[SiteId] = frozenset(),
 ) -> Stages:
-    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
+    """Yield the stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
 
     ``federations`` are the members that add the sum over sites of their own.
     """
     log, n = _SumLog(terms), len(terms.sites)
 
-    # down: the terms, the roster, everybody's keys; up: shares of two seeds, sealed for every peer
+    # down: the terms, the participants, all keys; up: shares of two seeds, sealed for every peer
     everyone = np.stack([keys[site].data for site in terms.sites])
     asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, participants, everyone))
     size = stage_messages.shares(n)
@@ -175,14 +175,14 @@ def aggregate(
     signatures = np.stack([agreed[site].data for site in signers])
     asks = dict.fromkeys(survivors, AskUnmask(terms.epoch, survivors, dropped, signers, signatures))
     size = len(sharers) * stage_messages.SHARE
-    opened = log.usable("opened shares", asks, (yield asks), UnmaskShares, lambda r: r.data.shape == (size,))
+    unmask = log.usable("unmask shares", asks, (yield asks), UnmaskShares, lambda r: r.data.shape == (size,))
 
-    seeds = _restored(terms, sharers, opened)
+    seeds = _restored(terms, sharers, unmask)
     words = _unmasked(terms, shares, masked, seeds)
     count = sites_in(words, len(survivors), len(federations & set(survivors)))
     if count is None:
         where = f"round {terms.request_id.round}, secure sum"
-        raise TooFewAnswersError(f"{where}: it cannot be the sum of what honest sites send")
+        raise TooFewAnswersError(f"{where}: it is not the sum of answers of honest sites")
     silent = {site: why for site, why in log.silent.items() if site not in masked}
     return SecureSumResult(survivors, count, masked[survivors[0]].layout, words[:, :-1], silent, log.sent)
 
@@ -204,23 +204,23 @@ def _alike(masked: dict[SiteId, Masked], log: _SumLog) -> dict[SiteId, Masked]:
     common, _ = Counter(reply.layout for reply in masked.values()).most_common(1)[0]
     for site, reply in masked.items():
         if reply.layout != common:
-            log.silent[site] = "its reply is of another shape than the others'"
+            log.silent[site] = "its reply has another shape than the others"
     alike = {site: reply for site, reply in masked.items() if reply.layout == common}
     log.require(len(alike), "masked replies")
     return alike
 
 
 def _restored(
-    terms: SumParameters, sharers: tuple[SiteId, ...], opened: dict[SiteId, UnmaskShares]
+    terms: SumParameters, sharers: tuple[SiteId, ...], unmask: dict[SiteId, UnmaskShares]
 ) -> dict[SiteId, bytes | None]:
-    """Every sharer's seed, from the opened shares: of its own mask if it is in the sum, else of its table."""
-    openers = list(opened)[: terms.threshold]
-    weights = crypto.weights([terms.sites.index(site) for site in openers])
-    given = [opened[site].data.tobytes() for site in openers]
+    """Every sharer's seed, from the unmask shares: of its own mask if it is in the sum, else of its table."""
+    senders = list(unmask)[: terms.threshold]
+    weights = crypto.weights([terms.sites.index(site) for site in senders])
+    shares = [unmask[site].data.tobytes() for site in senders]
     seeds = {}
     for i, site in enumerate(sharers):
         at = slice(i * stage_messages.SHARE, (i + 1) * stage_messages.SHARE)
-        seeds[site] = crypto.restore([int.from_bytes(data[at], "little") for data in given], weights)
+        seeds[site] = crypto.restore([int.from_bytes(data[at], "little") for data in shares], weights)
     return seeds
 
 
@@ -266,6 +266,6 @@ def _unmasked(
 
 def _spoiled(terms: SumParameters, site: SiteId) -> str:
     return (
-        f"round {terms.request_id.round}, secure sum: the shares that sites opened do not give the seed of {site}; "
-        "a site sent a wrong one"
+        f"round {terms.request_id.round}, secure sum: the shares do not give the seed of {site}. A site sent "
+        "a wrong share."
     )

@@ -1,6 +1,6 @@
 """The primitives taken from ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, Ed25519.
 
-Every key is bound to its purpose: the run, the turn, the sum and its sites. A site's secret of a run, like
+Every key is bound to its purpose: the run, the request, the sum and its sites. A site's secret of a run, like
 its identity, comes from the operating system's entropy; its keys and seeds in that run are derived from it,
 so that a site that was killed gives the same bytes again.
 """
@@ -45,7 +45,7 @@ class Identity:
 
     @classmethod
     def new(cls) -> "Identity":
-        """A fresh identity, from the operating system's entropy."""
+        """Return a new identity, from the operating system's entropy."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
@@ -57,7 +57,7 @@ class Identity:
 
 
 def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """True if the holder of this identity signed this statement."""
+    """Return whether the owner of this identity signed this statement."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
     except (InvalidSignature, ValueError):
@@ -66,7 +66,7 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 def derived(secret: bytes, label: Label, context: bytes = b"", length: int = stage_messages.KEY) -> bytes:
-    """Secret bytes for one purpose and context, from a secret of 32 bytes."""
+    """Return secret bytes for one purpose and context, from a secret of 32 bytes."""
     key = HKDFExpand(SHA256(), stage_messages.KEY, info=label + context).derive(secret)
     return key if length == stage_messages.KEY else _stream(key, length)
 
@@ -77,14 +77,14 @@ def _stream(key: bytes, length: int) -> bytes:
 
 
 class KeyAgreement:
-    """A site's half of the key agreement, for one run: its secret never leaves, nor is it ever shared out."""
+    """A site's half of the key agreement, for one run: its secret never leaves, not even in shares."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = X25519PrivateKey.from_private_bytes(secret)
         self.public = self._secret.public_key().public_bytes_raw()
 
     def root(self, peer: bytes, about: bytes) -> bytes | None:
-        """The secret that only this site and the peer know; None for a key that gives none."""
+        """Return the secret that only this site and the peer know; None for an invalid key."""
         try:
             agreed = self._secret.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError:  # a point of small order: all-zero secret
@@ -95,7 +95,7 @@ class KeyAgreement:
 
 
 def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
-    """The seed of a pair's mask in one sum, and its keys to seal shares: to later sites, to earlier ones."""
+    """Return the seed of a pair's mask in a sum, and its keys to seal shares: to later and earlier sites."""
     length = stage_messages.SEED + 2 * stage_messages.KEY
     out = HKDFExpand(SHA256(), length, info=Label.PAIR_KEYS + context).derive(root)
     return (
@@ -106,12 +106,12 @@ def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def from_seed(label: Label, context: bytes, seed: bytes) -> bytes:
-    """A key or a commitment made from a seed, for one purpose in one sum."""
+    """Return a key or a commitment from a seed, for one purpose in one sum."""
     return sha256(label + context + seed).digest()
 
 
 def mask(seed: bytes, context: bytes, shape: tuple[int, int]) -> Words:
-    """The keystream of a seed as words (limbs, N)."""
+    """Return the keystream of a seed as words (limbs, N)."""
     stream = _stream(from_seed(Label.MASK_KEY, context, seed), 8 * shape[0] * shape[1])
     return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False).reshape(shape)
 
@@ -121,7 +121,7 @@ def seal(key: bytes, text: bytes, about: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes | None:
-    """The plaintext, or None if the ciphertext was not sealed with this key and this context."""
+    """Return the plaintext, or None if it was not sealed with this key and this context."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, about)
     except InvalidTag:
@@ -133,12 +133,12 @@ _TERM = 33  # bytes of a coefficient before it is reduced: 134 bits more than ne
 
 
 def stream_length(threshold: int) -> int:
-    """Random bytes that the shares of one secret take."""
+    """Return the number of random bytes that the shares of one secret need."""
     return _TERM * (threshold - 1)
 
 
 def share(secret: bytes, threshold: int, count: int, stream: bytes) -> list[int]:
-    """``count`` shares of a secret, any ``threshold`` of which restore it.
+    """Return ``count`` shares of a secret, any ``threshold`` of which restore it.
 
     ``stream``: secret random bytes, ``stream_length(threshold)`` of them.
 
@@ -161,7 +161,7 @@ def share(secret: bytes, threshold: int, count: int, stream: bytes) -> list[int]
 
 
 def weights(indices: Sequence[int]) -> list[int]:
-    """Lagrange weights for the value at 0, from the shares of the sites at ``indices``."""
+    """Return the Lagrange weights for the value at 0, for the shares of the sites at ``indices``."""
     points = [i + 1 for i in indices]
     out = []
     for a in points:
@@ -175,7 +175,7 @@ def weights(indices: Sequence[int]) -> list[int]:
 
 
 def restore(shares: Sequence[int], weights: Sequence[int]) -> bytes | None:
-    """The secret that these shares restore; None if it is no seed of 128 bits."""
+    """Return the secret that these shares restore; None if it is not a seed of 128 bits."""
     value = sum(s * w for s, w in zip(shares, weights, strict=True)) % PRIME
     return value.to_bytes(stage_messages.SEED, "little") if value < 2 ** (8 * stage_messages.SEED) else None
 
@@ -195,7 +195,7 @@ class SumSeeds:
 def derive_seeds(
     secret: bytes, terms: stage_messages.SumParameters, name: SiteId, roots: dict[SiteId, bytes]
 ) -> SumSeeds:
-    """The secrets of a site in a sum: from its secret for that sum, and the roots it has with its peers."""
+    """Return the secrets of a site in a sum, from its secret for that sum and its roots with its peers."""
     sites, context, me = terms.sites, terms.context, terms.sites.index(name)
     self_seed, table_seed = (
         derived(secret, label)[: stage_messages.SEED] for label in (Label.SELF_SEED, Label.TABLE_SEED)

@@ -1,8 +1,8 @@
 """Fixed-point numbers modulo 2^128: masked and added exactly, in any order, all in one format.
 
-A number x travels as round(x 2^64) modulo 2^128, in two words of 64 bits, two's complement, least word first.
-Every number has words: one beyond the range wraps around. So there is nothing that does not fit, and what the
-words of a sum show is the sum modulo 2^128, whatever the parts were. Sums below 2^63 (9.2e18) are decoded as
+A number x is sent as round(x 2^64) modulo 2^128, in two words of 64 bits, two's complement, least word first.
+Every number has words: one beyond the range wraps around. The words of a sum are therefore the sum modulo
+2^128, whatever the parts were. Sums below 2^63 (9.2e18) are decoded as
 they are; ``BOUND`` is that limit, and a coordinator checks it by what sites stated before it asks
 (docs/secure-sums.md). A number above 2^-12 is not rounded: its last bit is in the words.
 """

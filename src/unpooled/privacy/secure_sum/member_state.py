@@ -12,19 +12,19 @@ RUNS = 64  # runs that a site takes part in at the same time
 
 @dataclass(frozen=True, eq=False)
 class MemberRun(Message):
-    """A site's state in a run: its secret, the roster, who is still in it, and the latest sum, by stage."""
+    """A site's state in a run: its secret, the participants, those still in it, and the latest sum."""
 
     secret: str = field(repr=False)  # hexadecimal; all keys and seeds of the run are derived from it
     epoch: str = ""
     epochs: int = 0  # so many before: the keys of each are others, also if its name comes again
     participants: Participants | None = None
-    present: tuple[SiteId, ...] = ()  # sites of the roster that have not left the run
+    present: tuple[SiteId, ...] = ()  # participants that have not left the run
     current_sum: AskShares | None = None  # the latest sum
     masked: str = ""  # digest of what was masked in it
     sharers: tuple[SiteId, ...] = ()
     sealed: tuple[str, ...] = ()  # the others' shares of it, as received
     agreed: tuple[SiteId, ...] = ()  # the list of its survivors that was signed
-    unmasked: tuple[tuple[int, int, str], ...] = ()  # opened in the last round: round, exchange, digest
+    unmasked: tuple[tuple[int, int, str], ...] = ()  # in the last round: round, exchange, digest
 
     @property
     def departed(self) -> tuple[SiteId, ...]:

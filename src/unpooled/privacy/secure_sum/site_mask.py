@@ -1,7 +1,7 @@
-"""The mask of a site: its side of secure sums, and the rule to answer in secure sums only.
+"""The mask of a site: its side of secure sums, and the rule to answer only in secure sums.
 
-A reply that leaves masked is seen only in a sum over at least three sites, so it is not suppressed: the sum
-equals pooling. ``floor`` is the smallest cell that a site adds to a sum; 1 adds every row.
+A masked reply can be read only in a sum over at least three sites, so it is not suppressed: the sum equals
+pooling. ``floor`` is the smallest cell that a site adds to a sum; 1 adds every row.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ _ALONE = (AskKeys, AskShares, AskConsistency, AskUnmask)  # stages that no quest
 
 
 class SiteMask:
-    """A site's mask. ``required``: refuse every question whose reply would be seen by itself.
+    """A site's mask. With ``required`` it refuses every query whose answer would be read by itself.
 
-    ``allowed_in_clear`` names questions that may be asked of each site even so, e.g. "AskSchema"; ``suggested_methods``
-    names methods that need only sums, for the refusal. ``bounds`` refuses a part of a sum whose numbers are
-    out of proportion to what the site states of its values. ``honest_sites`` is the number of sites on the roster
-    that add their part of one noise; None: all of them, as in a simulation.
+    ``allowed_in_clear`` names queries that each site may answer nevertheless, e.g. "AskSchema".
+    ``suggested_methods`` names methods that need only sums, for the refusal. ``bounds`` refuses a part of a
+    sum whose numbers are out of proportion to the sizes of the site's columns. ``honest_sites`` is the number
+    of participants that add their part of one noise; None: all of them, as in a simulation.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SiteMask:
         self._suggested_methods, self._honest = suggested_methods, honest_sites
 
     def check_request(self, request: Request) -> None:
-        """Refuse stages and questions that cannot be answered, before anything is computed or paid for."""
+        """Refuse stages and queries that cannot be answered, before anything is computed or charged."""
         for stage in (p.question for p in request.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked):
                 parts = _summed(request, stage)
@@ -64,9 +64,9 @@ class SiteMask:
                 for part in parts if self._bounds is not None else ():
                     self._bounds(part)  # type: ignore[misc]
             elif not isinstance(stage, _ALONE):
-                raise QueryRefusedError(f"{codec.name_of(type(stage))} is no stage of a secure sum")
-            elif len(request.parts) > 1:  # it might be refused when the rest is paid for
-                raise QueryRefusedError(f"{codec.name_of(type(stage))} comes alone")
+                raise QueryRefusedError(f"{codec.name_of(type(stage))} is not a stage of a secure sum")
+            elif len(request.parts) > 1:  # it might be refused after the rest was charged
+                raise QueryRefusedError(f"{codec.name_of(type(stage))} must be the only part of a request")
         if not self._required:
             return
         masked = _masked(request)
@@ -79,20 +79,20 @@ class SiteMask:
             ):
                 continue
             raise QueryRefusedError(
-                f"only secure sums are allowed, and {name} would show a single site's reply; methods that "
-                f"need only sums: {', '.join(self._suggested_methods)}"
+                f"only secure sums are allowed, and {name} would disclose a single site's answer. These "
+                f"methods need only sums: {', '.join(self._suggested_methods)}."
             )
 
     def is_masked(self, request: Request, part: Part) -> bool:
-        """True if the reply to this part is only seen in a sum."""
+        """Return whether the reply to this part can be read only in a sum."""
         return part.verb == "total" and part.index in _masked(request)
 
     def minimum(self, request: Request, part: Part, usual: float) -> float:
-        """The smallest cell in a reply: the site's own rule, or ``floor`` if it is only seen in a sum."""
+        """Return the smallest cell in a reply: the site's own rule, or ``floor`` if it is masked."""
         return self._floor if self.is_masked(request, part) else usual
 
     def noise(self, request: Request, part: Part) -> float:
-        """This site's share of a reply's noise: 1, or less where sites of a secure sum add it together."""
+        """Return this site's share of a reply's noise: below 1 if sites of a secure sum add it together."""
         for stage in (p.question for p in request.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
                 sites, threshold = self._member.sizes(request.request_id, stage)
@@ -100,26 +100,26 @@ class SiteMask:
         return 1.0
 
     def was_unmasked(self, request: Request) -> bool:
-        """True if the sum of this exchange was opened before, under other keys."""
+        """Return whether the sum of this exchange was unmasked before, under other keys."""
         state, request_id = self._member._run(request.request_id.run), request.request_id
         return state is not None and (request_id.round, request_id.exchange) in {
-            given[:2] for given in state.unmasked
+            one[:2] for one in state.unmasked
         }
 
     def forget(self) -> None:
-        """Take back what the mask remembers of an answer that was not kept."""
+        """Forget the state of an answer that was not kept."""
         self._member.forget()
 
     def apply(self, request: Request, replies: tuple[Reply, ...]) -> tuple[Reply, ...]:
         """Answer the stages; a reply that is part of a masked one is replaced by MaskedElsewhere."""
         out = list(replies)
-        hidden: set[int] = set()
+        masked: set[int] = set()
         for position, part in enumerate(request.parts):
             if part.verb == STAGE:
                 out[position] = self._staged(request, part.question, replies)
             elif self.is_masked(request, part):
-                hidden.add(position)
-        return tuple(MaskedElsewhere() if position in hidden else reply for position, reply in enumerate(out))
+                masked.add(position)
+        return tuple(MaskedElsewhere() if position in masked else reply for position, reply in enumerate(out))
 
     def _staged(self, request: Request, question: Any, replies: tuple[Reply, ...]) -> Reply:
         match question:
@@ -139,19 +139,19 @@ class SiteMask:
                     if part in parts and isinstance(reply, Summable | PartialSum)
                 ]
                 if len(summed) < len(parts):
-                    raise QueryRefusedError("a secure sum of what is not a sum")
+                    raise QueryRefusedError("a secure sum of replies that cannot be summed")
                 return self._member.masked(request.request_id, question, parts, summed)
-        raise QueryRefusedError(f"{codec.name_of(type(question))} is no stage of a secure sum")
+        raise QueryRefusedError(f"{codec.name_of(type(question))} is not a stage of a secure sum")
 
 
 def noise_sharers(sites: int, threshold: int, honest_sites: int) -> int:
     """Return the number of sites that can add one noise together.
 
-    ``sites`` are on the roster, and ``honest_sites`` of them are honest. The others may help the coordinator, which
-    then knows their parts of the noise and chooses who drops out. A sum that is opened has ``threshold``
-    sites at least, so at least ``threshold`` less the others are honest. If the others are so many that two
-    lists of survivors of one sum can be signed (``threshold_for``), a site's part is seen alone, and no noise
-    is shared.
+    There are ``sites`` participants, and ``honest_sites`` of them are honest. The others may help the
+    coordinator, which then knows their parts of the noise and chooses who drops out. A sum that is unmasked
+    has at least ``threshold`` sites, so at least ``threshold`` less the others are honest. If the others are
+    enough to sign two lists of survivors of one sum (``threshold_for``), a site's part can be read by itself,
+    and no noise is shared.
 
     >>> [noise_sharers(5, 4, honest) for honest in (1, 2, 3, 4, 5)]
     [1, 1, 2, 3, 4]
@@ -164,14 +164,14 @@ def _summed(request: Request, stage: AskMasked) -> list[Part]:
     """The parts whose replies a stage masks."""
     parts = [p for p in request.parts if p.verb == "total" and p.index in stage.parts]
     if [p.index for p in parts] != list(stage.parts) or not parts:
-        raise QueryRefusedError("a secure sum of what is not a sum")
+        raise QueryRefusedError("a secure sum of replies that cannot be summed")
     if sum(p.verb == STAGE for p in request.parts) > 1:
-        raise QueryRefusedError("two stages of secure sums in one envelope")
+        raise QueryRefusedError("two stages of secure sums in one request")
     return parts
 
 
 def _masked(request: Request) -> set[int]:
-    """Places in the exchange of the questions whose replies this envelope has masked."""
+    """Positions in the exchange of the questions whose replies this request masks."""
     stages = (part.question for part in request.parts if part.verb == STAGE)
     return {index for question in stages if isinstance(question, AskMasked) for index in question.parts}
 
@@ -184,7 +184,7 @@ def site_masks(
     allowed_in_clear: tuple[str, ...] = (),
     suggested_methods: tuple[str, ...] = (),
 ) -> dict[SiteId, SiteMask]:
-    """Masks for sites that are all in this process: fresh identities, and no authority."""
+    """Return masks for sites that are all in this process, with new identities and without an authority."""
     SecureSums(min_sites).check_sites(len(names))
     members = {str(name): Member(str(name), Identity.new(), min_sites=min_sites) for name in names}
     return {

@@ -4,10 +4,10 @@
 stage      down                                            up
 =========  ==============================================  ==================================================
 keys       the epoch                                       a signed key for key agreement; once an epoch
-shares     terms of the sum, the roster, all keys          shares of two fresh seeds, sealed for every peer
+shares     terms of the sum, the participants, all keys    shares of two fresh seeds, sealed for every peer
 masked     the question itself, the peers' sealed shares   the reply, masked
-agreed     who is in the sum                               a signature on it
-opened     the others' signatures                          one share of every peer: of either seed, not both
+consistent the sites in the sum                            a signature on them
+unmask     the others' signatures                          one share of every peer: of either seed, not both
 =========  ==============================================  ==================================================
 """
 
@@ -56,9 +56,9 @@ ByteArray = npt.NDArray[np.uint8]
 
 
 def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
-    """The least number of sites in a sum that must sign its list of sites before its masks are opened.
+    """Return the fewest sites in a sum that must sign its list of sites before its masks are removed.
 
-    A lying coordinator needs this many signatures under each of two different lists to see one site's reply.
+    A lying coordinator needs this many signatures under each of two different lists to read one site's reply.
     Honest sites sign one list, colluding ones both: safe while 2 t > n + colluding. More than two thirds of n
     is therefore safe against the coordinator and any third of the sites together.
 
@@ -70,12 +70,12 @@ def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
 
 @dataclass(frozen=True)
 class SumParameters(Message):
-    """The terms of a sum: exchange, roster, sites, questions. Keys and signatures bind to them."""
+    """The terms of a sum: exchange, participants, sites, questions. Keys and signatures bind to them."""
 
     request_id: RequestId  # of which it is the only sum
     epoch: str
-    participants: str  # digest of the run's roster
-    sites: tuple[SiteId, ...]  # in order: those of the roster that have not left the run
+    participants: str  # digest of the run's participant list
+    sites: tuple[SiteId, ...]  # in order: the participants that have not left the run
     threshold: int
     asked: str  # digest of the questions whose replies are summed, the same at every site
 
@@ -85,7 +85,7 @@ class SumParameters(Message):
 
 
 def asked(parts: Iterable[Part]) -> str:
-    """The digest of some questions, with their views and places in the exchange."""
+    """Return the digest of some questions, with their transforms and positions in the exchange."""
     digest = sha256()
     for part in parts:
         data = codec.encode(part)
@@ -93,7 +93,7 @@ def asked(parts: Iterable[Part]) -> str:
     return digest.hexdigest()
 
 
-# ---------------------------------------------------------------- the roster
+# ---------------------------------------------------------------- the participant list
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Participants(Message):
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of all sites and identities, the same in every run: to be read out in one call."""
+        """The fingerprint of all sites and identities, the same in every run, to be read out in a call."""
         listed = codec.encode(Participants("", self.sites, self.identities))
         text = sha256(Label.PARTICIPANTS_FINGERPRINT + listed).hexdigest()[:40]
         return " ".join(text[i : i + 4] for i in range(0, len(text), 4))
@@ -195,12 +195,12 @@ class AskMasked(Question[Masked]):
     epoch: str
     sharers: Annotated[tuple[SiteId, ...], Text("sharers")]
     sealed: Annotated[ByteArray, Bytes("others 50")]  # ciphertexts of the others' shares for this site
-    # places in the exchange of the questions whose replies are summed
+    # positions in the exchange of the questions whose replies are summed
     parts: Annotated[tuple[int, ...], Numbers("parts")]
 
 
 def flatten(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64]]:
-    """Replies as one vector, and the layout that ``unflatten`` needs to split it again."""
+    """Return replies as one vector, and the layout that ``unflatten`` needs to split it again."""
     layout, columns = [], [np.zeros(0)]
     for reply in replies:
         arrays = [getattr(reply, f) for f in codec.field_names(type(reply))]
@@ -210,7 +210,7 @@ def flatten(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64
 
 
 def is_valid_layout(layout: Layout, parts: int) -> bool:
-    """True if a layout names a Summable with its fields' shapes for every part."""
+    """Return whether a layout names a Summable with its fields' shapes for every part."""
     for name, shapes in layout:
         kind = codec.class_named(name)
         if kind is None or not issubclass(kind, Summable) or len(codec.field_names(kind)) != len(shapes):
@@ -221,7 +221,7 @@ def is_valid_layout(layout: Layout, parts: int) -> bool:
 
 
 def unflatten(layout: Layout, values: npt.NDArray[np.float64]) -> tuple[Summable, ...]:
-    """The replies in a vector, by their layout: the inverse of ``flatten``."""
+    """Return the replies in a vector, by their layout: the inverse of ``flatten``."""
     sums, start = [], 0
     for name, shapes in layout:
         fields = []
@@ -235,7 +235,7 @@ def unflatten(layout: Layout, values: npt.NDArray[np.float64]) -> tuple[Summable
 
 
 def length(layout: Layout) -> int:
-    """The number of values that replies of this layout hold."""
+    """Return the number of values in replies of this layout."""
     return sum(int(np.prod(shape, dtype=np.int64)) for _, shapes in layout for shape in shapes)
 
 
@@ -243,7 +243,7 @@ MAX_SITES_IN_SUM = 2**32  # in a sum; a wrong sum has another last number, but f
 
 
 def as_words(replies: Sequence[Summable | PartialSum]) -> tuple[Layout, Words]:
-    """Replies, or sums over sites, as words (2, N + 1), and their layout. The last number counts sites."""
+    """Return replies or sums as words (2, N + 1), and their layout. The last number counts sites."""
     layout: Layout = ()
     columns, counts = [], set()
     for reply in replies:
@@ -256,7 +256,7 @@ def as_words(replies: Sequence[Summable | PartialSum]) -> tuple[Layout, Words]:
             columns.append(fixed_point.encode(np.where(np.isfinite(vector), vector, 0.0)))
         counts.add(reply.sites if isinstance(reply, PartialSum) else 1)
     if len(counts) != 1:
-        raise QueryRefusedError("the questions of one sum were answered by different sites")
+        raise QueryRefusedError("different sites answered the queries of one sum")
     columns.append(fixed_point.encode(np.array([float(counts.pop())])))
     return layout, np.concatenate(columns, axis=1)
 
@@ -267,7 +267,7 @@ def _flat(part: ExactSum) -> ExactSum:
 
 
 def sites_in(words: Words, members: int, federations: int) -> int | None:
-    """The number of sites that a sum is over, by its last number; None if that cannot be.
+    """Return the number of sites in a sum, by its last number; None if that is not possible.
 
     ``members`` are in the sum, ``federations`` of them with any number of sites each.
     """
@@ -277,7 +277,7 @@ def sites_in(words: Words, members: int, federations: int) -> int | None:
 
 
 def subtotals(layout: Layout, words: Words, sites: int) -> tuple[PartialSum, ...]:
-    """The replies in the words of a sum (2, N), unrounded: what a federation passes up."""
+    """Return the unrounded replies in the words of a sum (2, N), which a relay sends upstream."""
     sums, start = [], 0
     for kind, shapes in layout:
         parts = []
@@ -290,7 +290,7 @@ def subtotals(layout: Layout, words: Words, sites: int) -> tuple[PartialSum, ...
     return tuple(sums)
 
 
-# ---------------------------------------------------------------- agreed, opened
+# ---------------------------------------------------------------- consistency, unmask
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,8 +329,8 @@ class AskUnmask(Question[UnmaskShares]):
     reads = "nothing"
 
     epoch: str
-    survivors: Annotated[tuple[SiteId, ...], Text("survivors")]  # whose own masks are to be opened
-    dropped: Annotated[tuple[SiteId, ...], Text("dropped")]  # whose pair masks are to be opened
+    survivors: Annotated[tuple[SiteId, ...], Text("survivors")]  # whose own masks are removed
+    dropped: Annotated[tuple[SiteId, ...], Text("dropped")]  # whose pair masks are removed
     signers: Annotated[tuple[SiteId, ...], Text("signers")]
     signatures: Annotated[ByteArray, Bytes("signers 64")]
 
@@ -339,7 +339,7 @@ STAGES = (AskKeys, AskShares, AskMasked, AskConsistency, AskUnmask)
 
 
 def from_hex(text: str) -> bytes:
-    """The bytes of hexadecimal digits, as keys and signatures are written; b"" if the text is none.
+    """Return the bytes of hexadecimal digits, as keys and signatures are written; b"" for other texts.
 
     >>> from_hex("00ff"), from_hex("zz")
     (b'\\x00\\xff', b'')
@@ -359,8 +359,8 @@ def check_list(
 ) -> None:
     """Refuse a list that is unsorted, not within ``whole``, shorter than ``min_count``, or without ``me``."""
     if list(some) != sorted(set(some)) or not set(some) <= set(whole):
-        raise QueryRefusedError(f"the {what} are not in order, or not among those who may be")
+        raise QueryRefusedError(f"the {what} are not in order, or not among the allowed sites")
     if len(some) < min_count:
-        raise QueryRefusedError(f"{len(some)} {what}, the threshold is {min_count}")
+        raise QueryRefusedError(f"{len(some)} {what}, and the threshold is {min_count}")
     if me is not None and me not in some:
         raise QueryRefusedError(f"this site is not among the {what}")

@@ -1,8 +1,9 @@
-"""Secure sums over any carrier: their stages are further exchanges of the same turn.
+"""Secure sums over any transport: their stages are additional exchanges under the same request id.
 
-Four exchanges where a plain sum takes one: shares, the question itself, signatures, opened shares; before the
-first sum of a run, one more for keys. Questions to each site (``each``) travel with the summed questions. The
-roster of a run is fixed by its first sum; a site that falls silent in a sum is out for the rest of the run.
+A secure sum takes four exchanges instead of one: shares, the question itself, signatures, unmask shares; the
+first sum of a run takes one more for keys. Questions to each site (``each``) are sent with the summed
+questions. The first sum of a run fixes its participants; a site that does not answer in a sum is out for the
+rest of the run.
 """
 
 import secrets
@@ -58,11 +59,11 @@ class SecureAggregate(Aggregate[Any]):
 
 
 class SecureSummation:
-    """The coordinator's side of secure sums among ``sites``; ``exchange`` carries envelopes and replies.
+    """The coordinator's side of secure sums among ``sites``; ``exchange`` sends requests and returns replies.
 
-    ``sign``: the authority's signature, for rosters. ``federations`` are the members that add the sum over
-    sites of their own. ``participants`` is that of the present run, and ``out`` are the sites that left it, with
-    reasons.
+    ``sign`` is the authority's signature, for participant lists. ``federations`` are the members that add the
+    sum over sites of their own. ``participants`` is the list of the present run, and ``out`` are the sites
+    that left it, with reasons.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class SecureSummation:
         settings.check_sites(len(sites))
         self._federations = frozenset(federations)
         self._sites = tuple(sorted(sites))
-        self._carry, self._settings, self._sign = exchange, settings, sign
-        self._trips = 0  # carrier exchanges made for the present call of ask
-        self._nameless = ""  # a run id of our own, for turns that name no run
+        self._send, self._settings, self._sign = exchange, settings, sign
+        self._trips = 0  # exchanges made for the present call of ask
+        self._nameless = ""  # a run id of our own, for requests without one
         self._at: tuple[str, int, int] = ("", -1, -1)
         self._epoch = ""
         self._keys: dict[SiteId, Keys] = {}
@@ -87,13 +88,13 @@ class SecureSummation:
         self.out: dict[SiteId, str] = {}
 
     def begin(self, request_id: RequestId) -> None:
-        """Where a run begins or is resumed: ask for keys, and fix its roster."""
+        """Begin or resume a run: ask for keys, and fix its participants."""
         self._trips = 0
         if not self._keys:
             self._fetch_keys(request_id)
 
     def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
-        """The answers to asks of which at least one is a total."""
+        """Return the replies to asks of which at least one is a total."""
         indices = tuple(i for i, ask in enumerate(asks) if ask.verb == "total")
         self._check(request_id, asks, indices)
         terms = SumParameters(
@@ -110,12 +111,12 @@ class SecureSummation:
 
     def _exchange(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, tuple[Reply, ...]]:
         self._trips += 1
-        return self._carry(requests)
+        return self._send(requests)
 
     # ------------------------------------------------------------ before the first stage
 
     def with_run_id(self, request_id: RequestId) -> RequestId:
-        """The turn with a run id; start a new epoch if a run begins, or goes back to repeat a round."""
+        """Return the request id with a run; start a new epoch if a run begins, or repeats a round."""
         run, at, place = request_id.run, self._at, (request_id.round, request_id.exchange)
         if not run:
             if not self._nameless or at[0] != self._nameless or place <= at[1:]:
@@ -127,7 +128,7 @@ class SecureSummation:
         return replace(request_id, run=run)
 
     def _check(self, request_id: RequestId, asks: Asks, indices: tuple[int, ...]) -> None:
-        """InputError unless all totals are over all sites of the run, and ask every site the same."""
+        """Raise InputError unless all totals are over all sites of the run, with one question for all."""
         for i in indices:
             ask, where = asks[i], f"round {request_id.round}, {asks[i].title}"
             if len(ask.sites) < self._settings.min_sites:
@@ -137,20 +138,20 @@ class SecureSummation:
                 )
             if tuple(sorted(ask.sites)) != self._sites:
                 raise InputError(
-                    f"{where}: a secure sum over {len(ask.sites)} of {len(self._sites)} sites; sums over "
-                    "different sites would show single ones, so each is over all"
+                    f"{where}: a secure sum over {len(ask.sites)} of {len(self._sites)} sites. Sums over "
+                    "different sites would disclose single ones, so each sum must be over all sites."
                 )
             if not isinstance(ask.question, Question):
-                raise InputError(f"{where}: a secure sum asks every site the same question")
+                raise InputError(f"{where}: a secure sum needs the same question for every site")
 
     def _fetch_keys(self, request_id: RequestId) -> None:
-        """Ask all sites for keys, and fix the roster of the run: before anything else is asked."""
+        """Ask all sites for keys, and fix the participants of the run, before anything else is asked."""
         sites = self._sites
         part = Part(STAGE, AskKeys(self._epoch), None, 0)
         replies = self._exchange({site: Request(request_id, (part,)) for site in sites})
         silent: dict[SiteId, str] = {}
         left: set[SiteId] = set()
-        known: Counter[bytes] = Counter()  # rosters of this run that sites have from before
+        known: Counter[bytes] = Counter()  # participant lists of this run that sites have from before
         for site in sites:
             (reply,) = replies.get(site, (Refusal("no answer"),))
             if isinstance(reply, Keys) and is_keys(reply) and self._is_ours(reply, request_id.run):
@@ -169,15 +170,17 @@ class SecureSummation:
             self.participants = self._resumed(known)
         elif self.participants.run != request_id.run:
             self.participants = self._signed(request_id.run)
-        strangers = {s: "is not on the roster of this run" for s in sites if s not in self.participants.sites}
-        strangers |= {s: "is no site of this federation" for s in self.participants.sites if s not in sites}
+        strangers = {s: "is not a participant of this run" for s in sites if s not in self.participants.sites}
+        strangers |= {
+            s: "is not a site of this federation" for s in self.participants.sites if s not in sites
+        }
         self.out = dict.fromkeys(left, "left the run before it was resumed") | strangers | silent
         self._cost = {site: (0, size(key)[1]) for site, key in self._keys.items()}
 
     def _is_ours(self, reply: Keys, run: str) -> bool:
-        """True if a site remembers nothing of this run, or a roster that was signed here, and who left it.
+        """True if a site has no participant list of this run, or one that was signed here.
 
-        Without this check a single site that lies could give all others a roster that they refuse.
+        Without this check a single dishonest site could give all others a list that they refuse.
         """
         if not len(reply.participants):
             return not reply.departed
@@ -189,7 +192,7 @@ class SecureSummation:
         return participants.run == run and signed and set(reply.departed) < set(participants.sites)
 
     def _resumed(self, known: "Counter[bytes]") -> Participants:
-        """The roster that most sites remember of this run; those who remember another one refuse it."""
+        """The participant list that most sites have of this run; sites with another one refuse it."""
         participants: Participants = codec.decode(known.most_common(1)[0][0], expect=Participants)
         return participants
 
@@ -207,13 +210,13 @@ class SecureSummation:
     def _stages(
         self, terms: SumParameters, asks: Asks, indices: tuple[int, ...]
     ) -> tuple[SecureSumResult, list[dict[SiteId, Reply]]]:
-        """Carry the stages of the sum; the masked one takes the asks along. Also: the replies to ``each``."""
+        """Exchange the stages of the sum, the masked one with the asks; return also the replies to each."""
         stages = aggregate(terms, self.participants, self._keys, indices, self._federations)
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
-        came: dict[SiteId, Reply] | None = None
+        received: dict[SiteId, Reply] | None = None
         while True:
             try:
-                questions = stages.send(came)  # type: ignore[arg-type]
+                questions = stages.send(received)  # type: ignore[arg-type]
             except StopIteration as stop:
                 return stop.value, replies
             parts: dict[SiteId, list[Part]] = {site: [] for site in questions}
@@ -224,11 +227,11 @@ class SecureSummation:
             for site, question in questions.items():
                 parts[site].append(Part(STAGE, question, None, 0))
             requests = {site: Request(terms.request_id, tuple(own)) for site, own in parts.items()}
-            came = {}
+            received = {}
             for site, answers in self._exchange(requests).items():
                 for part, reply in zip(parts[site], answers, strict=False):
                     if part.verb == STAGE:
-                        came[site] = reply
+                        received[site] = reply
                     elif part.verb == "each":
                         replies[part.index][site] = reply
 
@@ -257,7 +260,7 @@ class SecureSummation:
             try:
                 asks[i].question_for(total.sites[0]).check_reply(summed, total.count)
             except ReplyError as error:
-                raise ReplyError(f"{asks[i].title}: the secure sum cannot be: {error}") from error
+                raise ReplyError(f"{asks[i].title}: the secure sum is not possible: {error}") from error
             summed = summed.suppress_below(self._settings.min_cluster_size)
             out[i] = SecureAggregate(
                 total.sites,

@@ -1,14 +1,17 @@
 """A site's side of a secure sum: answers each stage once, and refuses what an honest coordinator never asks.
 
-Rules that the coordinator cannot change: the roster is fixed when a run starts and its keys are pinned; keys
-of the run are signed by these identities; a sum is over all sites of the roster that have not left the run,
-and who left does not return; the threshold is that of the whole roster; every site is asked the same; a sum
-has one list of survivors, signed by a threshold of sites before anything is opened; of every peer the share
-of one seed is opened, never of both; no sum of an exchange that is over, and never two different sums of one
-exchange.
+The coordinator cannot change these rules:
+
+- The participant list is fixed when a run starts, and its keys are pinned. These identities sign the keys of
+  the run.
+- A sum is over all participants that have not left the run, and a site that left does not return.
+- The threshold is that of the whole participant list, and every site gets the same questions.
+- A sum has one list of survivors, signed by a threshold of sites before anything is unmasked.
+- A site gives the share of one seed of every peer, never of both.
+- There is no sum of an exchange that is over, and never two different sums of one exchange.
 
 The state of a run is kept before a reply leaves, and all secrets are derived from one that is in it: a site
-that was killed goes on where it was, with the same bytes, and has forgotten no rule.
+that was killed continues where it was, with the same bytes and the same rules.
 """
 
 import secrets
@@ -59,9 +62,9 @@ _NOISY = "noise "  # before the digest of what was masked, where noise is in it
 class Member:
     """One site in secure sums.
 
-    ``authority``: the key that rosters must be signed by; None: any roster is taken, and its keys are pinned.
-    ``min_sites`` is the fewest sites whose replies it lets itself be summed with; a sum also needs more than
-    two thirds of the sites on the roster (``threshold_for``).
+    ``authority`` is the key that must sign participant lists; None: any list is accepted, and its keys are
+    pinned. ``min_sites`` is the fewest sites in a sum; a sum also needs more than two thirds of the
+    participants (``threshold_for``).
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Member:
     # ------------------------------------------------------------ keys: once an epoch
 
     def keys(self, request_id: RequestId, ask: AskKeys) -> Keys:
-        """The site's identity and a key for key agreement, signed; a new epoch has another key."""
+        """Return the site's identity and a signed key for key agreement; a new epoch has another key."""
         state = self._run(request_id.run) or MemberRun(secrets.token_bytes(stage_messages.KEY).hex())
         if state.epoch != ask.epoch or not state.epochs:
             state = replace(
@@ -125,23 +128,21 @@ class Member:
     # ------------------------------------------------------------ shares
 
     def shares(self, request_id: RequestId, ask: AskShares) -> Shares:
-        """Shares for all sites of two seeds: of its own mask, and of its table of pair seeds."""
+        """Return shares for all sites of two seeds: of its own mask, and of its table of pair seeds."""
         terms, state = ask.terms, self._run(request_id.run)
         if state is None or state.epoch != terms.epoch:
-            raise QueryRefusedError("this site has no key of this run and epoch")
+            raise QueryRefusedError("this site has no key for this run and epoch")
         if state.current_sum is not None and state.current_sum.terms.request_id == request_id:
             if codec.encode(state.current_sum) != codec.encode(ask):
                 raise QueryRefusedError("other terms for a sum that has begun")
             return self._made(state, ask).shares
         if state.participants is not None and state.participants.digest != ask.participants.digest:
-            raise QueryRefusedError("another roster than the one that this run began with")
+            raise QueryRefusedError("the participant list is not the one that this run began with")
         pinned, place = self._store.pinned(), (request_id.round, request_id.exchange)
         check_participants(
             ask.participants, request_id.run, self.name, self._identity.public, self._authority, pinned
         )
-        again = place in {
-            given[:2] for given in state.unmasked
-        }  # the same list of survivors is checked later
+        again = place in {sum_[:2] for sum_ in state.unmasked}  # the same survivors are checked later
         present = state.present if state.participants is not None and not again else ask.participants.sites
         check_terms(terms, request_id, self.name, ask.participants, present, self.min_sites)
         _check_not_over(place, state)
@@ -191,14 +192,14 @@ class Member:
     # ------------------------------------------------------------ masked
 
     def check_masked(self, request_id: RequestId, ask: AskMasked, parts: Sequence[Part]) -> None:
-        """Refuse what ``masked`` would refuse, before anything is computed or paid for."""
+        """Refuse what ``masked`` would refuse, before anything is computed or charged."""
         state, terms = self._sum(request_id, ask)
         if asked(parts) != terms.asked:
-            raise QueryRefusedError("the questions are not those that the terms of the sum name")
+            raise QueryRefusedError("the queries are not those in the terms of the sum")
         check_list(ask.sharers, terms.sites, "sharers", terms.threshold, self.name)
         if ask.sealed.shape != (len(ask.sharers) - 1, stage_messages.SEALED):
             raise QueryRefusedError(
-                f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites"
+                f"the sealed shares of {len(ask.sharers)} sites have the shape {ask.sealed.shape}"
             )
         sealed = tuple(row.tobytes().hex() for row in ask.sealed)
         other = (ask.sharers, sealed) != (state.sharers, state.sealed)
@@ -213,9 +214,9 @@ class Member:
         parts: Sequence[Part],
         replies: Sequence[Summable | PartialSum],
     ) -> Masked:
-        """The replies to ``parts``, masked with this site's own stream and one for every other sharer.
+        """Return the replies to ``parts``, masked with this site's own stream and one for every other sharer.
 
-        A number that is not finite is sent as 0, as all are from 2^116 on: to refuse it would tell of it.
+        A number that is not finite, or from 2^116 on, is sent as 0: a refusal would disclose it.
         """
         self.check_masked(request_id, ask, parts)
         (state, _), (layout, words) = self._sum(request_id, ask), as_words(replies)
@@ -223,7 +224,7 @@ class Member:
         what = _NOISY * noisy + sha256(repr(layout).encode() + words.tobytes()).hexdigest()
         if state.masked and state.masked != what:
             raise QueryRefusedError("a second masking of the same sum")
-        self._hide(state, ask.sharers, words)
+        self._mask(state, ask.sharers, words)
         sealed = tuple(row.tobytes().hex() for row in ask.sealed)
         if not state.masked:
             self._keep(request_id.run, replace(state, masked=what, sharers=ask.sharers, sealed=sealed))
@@ -233,7 +234,7 @@ class Member:
         """By sharer: its shares for this site."""
         assert state.current_sum is not None
         seeds = self._made(state, state.current_sum)
-        held = {self.name: seeds.own}
+        shares = {self.name: seeds.own}
         peers = [site for site in state.sharers if site != self.name]
         for site, row in zip(peers, state.sealed, strict=True):
             two = crypto.unseal(seeds.unsealing[site], bytes.fromhex(row), seeds.context)
@@ -242,10 +243,10 @@ class Member:
                     f"the shares of {site} are not what it sealed for this site and this sum"
                 )
             first, second = two[: stage_messages.SHARE], two[stage_messages.SHARE :]
-            held[site] = (int.from_bytes(first, "little"), int.from_bytes(second, "little"))
-        return held
+            shares[site] = (int.from_bytes(first, "little"), int.from_bytes(second, "little"))
+        return shares
 
-    def _hide(self, state: MemberRun, sharers: tuple[SiteId, ...], words: Words) -> None:
+    def _mask(self, state: MemberRun, sharers: tuple[SiteId, ...], words: Words) -> None:
         """Add this site's own stream and those it has with later sites; subtract those with earlier sites."""
         assert state.current_sum is not None
         seeds, shape = self._made(state, state.current_sum), (words.shape[0], words.shape[1])
@@ -257,10 +258,10 @@ class Member:
                 add(words if self.name < site else minus, stream)
         add(words, negated(minus))
 
-    # ------------------------------------------------------------ agreed, opened
+    # ------------------------------------------------------------ consistency, unmask
 
     def sign_consistency(self, request_id: RequestId, ask: AskConsistency) -> ConsistencySignature:
-        """A signature on the list of sites in the sum; only one list is signed for a sum."""
+        """Return a signature on the list of sites in the sum; only one list is signed for a sum."""
         state, terms = self._sum(request_id, ask)
         if not state.masked:
             raise QueryRefusedError("this site has sent nothing to this sum")
@@ -268,41 +269,41 @@ class Member:
             raise QueryRefusedError("a second list of survivors of the same sum")
         check_list(ask.survivors, state.sharers, "survivors", terms.threshold, self.name)
         place = (request_id.round, request_id.exchange)
-        before = {given[:2]: given[2] for given in state.unmasked}.get(place)
-        if before is not None and before != _what(terms, ask.survivors, state.masked):
-            raise QueryRefusedError("another sum of this exchange was opened before")
+        before = {sum_[:2]: sum_[2] for sum_ in state.unmasked}.get(place)
+        if before is not None and before != _sum_digest(terms, ask.survivors, state.masked):
+            raise QueryRefusedError("another sum of this exchange was unmasked before")
         if not state.agreed:
             self._keep(request_id.run, replace(state, agreed=ask.survivors))
         statement = ConsistencyStatement(terms.context.hex(), state.sharers, ask.survivors)
         return ConsistencySignature(as_array(self._identity.sign(statement.bytes)))
 
     def unmask(self, request_id: RequestId, ask: AskUnmask) -> UnmaskShares:
-        """For every sharer one share of a seed: its own mask's if it is in the sum, else its table's."""
+        """Return for every sharer one share of a seed: its mask's if it is in the sum, else its table's."""
         state, terms = self._sum(request_id, ask)
         if not state.agreed or state.agreed != ask.survivors:
             raise QueryRefusedError("the survivors are not those that this site has signed")
         assert state.participants is not None
         statement = ConsistencyStatement(terms.context.hex(), state.sharers, ask.survivors)
         check_unmask(ask, statement, terms.threshold, state.participants.keys)
-        held = self._unsealed(state)
-        given = (request_id.round, request_id.exchange, _what(terms, ask.survivors, state.masked))
-        if given not in state.unmasked:
-            of_round = tuple(g for g in state.unmasked if g[0] == request_id.round)
+        unsealed = self._unsealed(state)
+        unmasked = (request_id.round, request_id.exchange, _sum_digest(terms, ask.survivors, state.masked))
+        if unmasked not in state.unmasked:
+            of_round = tuple(one for one in state.unmasked if one[0] == request_id.round)
             present = tuple(site for site in state.present if site in ask.survivors)
-            self._keep(request_id.run, replace(state, unmasked=(*of_round, given), present=present))
-        shares = (held[site][0 if site in ask.survivors else 1] for site in state.sharers)
+            self._keep(request_id.run, replace(state, unmasked=(*of_round, unmasked), present=present))
+        shares = (unsealed[site][0 if site in ask.survivors else 1] for site in state.sharers)
         return UnmaskShares(
             as_array(b"".join(share.to_bytes(stage_messages.SHARE, "little") for share in shares))
         )
 
     def sizes(self, request_id: RequestId, ask: AskMasked) -> tuple[int, int]:
-        """Of a sum that has begun: the number of sites on the roster, and the fewest in the sum."""
+        """Return the number of participants and the threshold of a sum that has begun."""
         state, terms = self._sum(request_id, ask)
         assert state.current_sum is not None
         return len(state.current_sum.participants.sites), terms.threshold
 
     def forget(self) -> None:
-        """Read the state of runs again from where it is kept: what was kept last was taken back."""
+        """Read the state of runs again from the store: the last state was rolled back."""
         self._runs.clear()
 
     def _sum(
@@ -315,28 +316,29 @@ class Member:
             or state.epoch != ask.epoch
             or state.current_sum.terms.request_id != request_id
         ):
-            raise QueryRefusedError("this site knows of no such sum, or it is over")
+            raise QueryRefusedError("this site does not know this sum, or the sum is over")
         if len(state.current_sum.participants.sites) < self.min_sites:  # it was raised since the sum began
             raise QueryRefusedError(
-                f"a sum over {len(state.current_sum.participants.sites)} sites, this site's minimum is {self.min_sites}"
+                f"a sum over {len(state.current_sum.participants.sites)} sites, and this site's minimum is "
+                f"{self.min_sites}"
             )
         return state, state.current_sum.terms
 
 
 def _check_not_over(place: tuple[int, int], state: MemberRun) -> None:
     """Refuse an exchange that is over: a sum begins once an epoch, else its keys would be used twice."""
-    opened = {given[:2] for given in state.unmasked}
+    unmasked = {one[:2] for one in state.unmasked}
     last = None if state.current_sum is None else state.current_sum.terms.request_id
     before = (-1, -1) if last is None else (last.round, last.exchange)
-    if place < before or (place not in opened and place < max(opened, default=place)):
+    if place < before or (place not in unmasked and place < max(unmasked, default=place)):
         raise QueryRefusedError(f"round {place[0]}, exchange {place[1]} is over")
 
 
-def _what(terms: SumParameters, survivors: tuple[SiteId, ...], masked: str) -> str:
-    """A digest of a sum without its keys: after a crash the same sum may be opened again, and no other.
+def _sum_digest(terms: SumParameters, survivors: tuple[SiteId, ...], masked: str) -> str:
+    """A digest of a sum without its keys: after a crash the same sum may be unmasked again, and no other.
 
-    The numbers that this site adds are in it: if they had changed, two sums would show by how much. Noise is
-    drawn anew for every sum, and paid for.
+    It depends on the numbers that this site adds: if they had changed, two sums would disclose the change.
+    Noise is drawn and charged anew for every sum.
     """
     numbers = "" if masked.startswith(_NOISY) else masked
     return sha256(repr((terms.asked, survivors, numbers)).encode()).hexdigest()
@@ -349,25 +351,25 @@ Identities = Mapping[SiteId, bytes]  # the Ed25519 key of every site
 def check_participants(
     participants: Participants, run: str, me: SiteId, own: bytes, authority: bytes | None, pinned: Identities
 ) -> None:
-    """Refuse a roster of another run, not signed by the authority, or with other keys than were pinned."""
+    """Refuse a participant list of another run, without the authority's signature, or with other keys."""
     sites, keys = participants.sites, participants.identities
     if participants.run != run:
-        raise QueryRefusedError("the roster is that of another run")
+        raise QueryRefusedError("the participant list is that of another run")
     if list(sites) != sorted(set(sites)) or len(keys) != len(sites) or len(set(keys)) < len(keys):
-        raise QueryRefusedError("the sites of the roster are not in order, or two of them have one key")
+        raise QueryRefusedError("the participants are not in order, or two of them have the same key")
     if not all(len(from_hex(key)) == stage_messages.KEY and key == key.lower() for key in keys):
-        raise QueryRefusedError("the roster holds a key that is not one")
+        raise QueryRefusedError("the participant list has an invalid key")
     if participants.keys.get(me) != own:
-        raise QueryRefusedError("the roster does not hold this site's own key")
+        raise QueryRefusedError("the participant list does not have this site's own key")
     if authority is not None and not crypto.is_signed(
         authority, participants.statement, from_hex(participants.signature)
     ):
-        raise QueryRefusedError("the roster is not signed by the authority of this federation")
+        raise QueryRefusedError("the participant list is not signed by the authority of this federation")
     for site, key in participants.keys.items():
         if pinned.get(site, key) != key:
             raise QueryRefusedError(
-                f"{site} has another key than this site saw first; if its officer confirms the new one, "
-                f"unpooled site keys FOLDER --forget {site} lets it in"
+                f"{site} has another key than the pinned one. If its officer confirms the new key, run "
+                f"unpooled site keys FOLDER --forget {site}."
             )
 
 
@@ -379,60 +381,60 @@ def check_terms(
     present: tuple[SiteId, ...],
     min_sites: int,
 ) -> None:
-    """Refuse terms of another exchange or roster, with too few sites, or with too low a threshold.
+    """Refuse terms of another exchange or participant list, with too few sites, or with too low a threshold.
 
-    ``present``: the sites that have not left the run. The threshold is that of the whole roster, however many
-    have left, so at most a third of the sites can leave a run.
+    ``present`` are the sites that have not left the run. The threshold is that of the whole participant list,
+    however many have left, so at most a third of the sites can leave a run.
     """
     sites, everybody = terms.sites, len(participants.sites)
     if terms.request_id != request_id:
-        raise QueryRefusedError("the terms of the sum are of another exchange")
+        raise QueryRefusedError("the terms of the sum are for another exchange")
     if terms.participants != participants.digest:
-        raise QueryRefusedError("the terms of the sum are of another roster")
+        raise QueryRefusedError("the terms of the sum are for another participant list")
     if list(sites) != sorted(set(sites)) or me not in sites:
         raise QueryRefusedError("the sites of the sum are not in order, or this site is not among them")
     if everybody < min_sites:
-        raise QueryRefusedError(f"a sum over {everybody} sites, this site's minimum is {min_sites}")
+        raise QueryRefusedError(f"a sum over {everybody} sites, and this site's minimum is {min_sites}")
     strangers = [site for site in sites if site not in present]
     if strangers:
-        why = "left this run" if strangers[0] in participants.sites else "is not on the roster"
+        why = "left this run" if strangers[0] in participants.sites else "is not a participant"
         raise QueryRefusedError(f"{strangers[0]} {why}")
     min_count = threshold_for(everybody, min_sites)
     if not min_count <= terms.threshold <= len(sites):
         raise QueryRefusedError(
             f"threshold {terms.threshold} for {len(sites)} of {everybody} sites, "
-            f"this site's minimum is {min_count}"
+            f"and this site's minimum is {min_count}"
         )
 
 
 def peer_keys(
     ask: AskShares, me: SiteId, own: bytes, identities: Identities, known: set[bytes]
 ) -> dict[SiteId, bytes]:
-    """Every peer's key as received; signatures are checked unless the key is in ``known``."""
-    terms, found = ask.terms, {}
+    """Return every peer's key as received; signatures are checked unless the key is in ``known``."""
+    terms, keys = ask.terms, {}
     if ask.keys.shape != (len(terms.sites), stage_messages.SIGNED_KEY):
-        raise QueryRefusedError(f"keys of shape {ask.keys.shape} for {len(terms.sites)} sites")
+        raise QueryRefusedError(f"the keys of {len(terms.sites)} sites have the shape {ask.keys.shape}")
     for site, row in zip(terms.sites, ask.keys, strict=True):
         data = row.tobytes()
         identity, key = data[: stage_messages.KEY], data[stage_messages.KEY : 2 * stage_messages.KEY]
         if identity != identities[site]:
-            raise QueryRefusedError(f"the key of {site} comes with another identity than the roster's")
+            raise QueryRefusedError(f"the identity of {site} differs from the participant list")
         if site == me:
             if key != own:
-                raise QueryRefusedError("the key that is said to be this site's is not")
+                raise QueryRefusedError("the key of this site in the request is not its own")
             continue
         if site.encode() + data not in known:
             statement = KeyStatement(terms.request_id.run, terms.epoch, site, key.hex()).bytes
             if not crypto.is_signed(identity, statement, data[2 * stage_messages.KEY :]):
                 raise QueryRefusedError(f"the key of {site} is not signed by its identity")
-        found[site] = data
-    return found
+        keys[site] = data
+    return keys
 
 
 def check_unmask(
     ask: AskUnmask, statement: ConsistencyStatement, min_count: int, identities: Identities
 ) -> None:
-    """Refuse to open unless each peer is either in the sum or not, and enough sites signed the list."""
+    """Refuse to unmask unless each peer is either in the sum or not, and enough sites signed the list."""
     both = sorted(set(ask.survivors) & set(ask.dropped))
     if both:
         raise QueryRefusedError(f"both shares of {both[0]}")
@@ -440,7 +442,9 @@ def check_unmask(
         raise QueryRefusedError("the dropped sites are not the sharers that did not survive")
     check_list(ask.signers, ask.survivors, "signers", min_count)
     if ask.signatures.shape != (len(ask.signers), stage_messages.SIGNATURE):
-        raise QueryRefusedError(f"signatures of shape {ask.signatures.shape} from {len(ask.signers)} sites")
+        raise QueryRefusedError(
+            f"the signatures of {len(ask.signers)} sites have the shape {ask.signatures.shape}"
+        )
     for site, row in zip(ask.signers, ask.signatures, strict=True):
         if not crypto.is_signed(identities[site], statement.bytes, row.tobytes()):
             raise QueryRefusedError(f"{site} has not signed this list of survivors")

@@ -13,8 +13,8 @@ class SecureSums:
     """Settings under which every ``total`` is a secure sum.
 
     ``min_sites`` is the fewest sites in a sum; never below 3. ``min_cluster_size`` is the fewest rows, of all
-    sites together, in a cell of a sum: smaller ones are suppressed as soon as the sum is opened. The format
-    of numbers is no setting: it is the same in every sum.
+    sites together, in a cell of a sum: smaller ones are suppressed as soon as the sum is unmasked. The format
+    of numbers is the same in every sum.
 
     >>> SecureSums(min_sites=5)
     SecureSums(min_sites=5, min_cluster_size=1)
@@ -28,13 +28,13 @@ class SecureSums:
             raise InputError(f"a secure sum needs at least {MIN_SITES} sites, got min_sites={self.min_sites}")
 
     def check_sites(self, count: int) -> None:
-        """InputError if there are too few sites for a secure sum."""
+        """Raise InputError if there are too few sites for a secure sum."""
         if count < self.min_sites:
             raise InputError(f"secure sums need at least {self.min_sites} sites, got {count}")
 
 
 def secure_sums(secure: Any) -> SecureSums | None:
-    """The settings from an estimator's argument ``secure``: True, False, or SecureSums."""
+    """Return the settings of an estimator's argument ``secure``: True, False, or SecureSums."""
     if isinstance(secure, SecureSums):
         return secure
     if not isinstance(secure, bool):
