@@ -35,15 +35,18 @@ def commands(page: Path) -> list[Commands]:
 
 def printed(page: Path) -> list[str]:
     """Run a page's commands in the current folder, and give what each block prints."""
+    from reproduction.command_line import app as reproduction
+
     from unpooled.app.cli import app
 
+    programs = {"unpooled": app, "python -m reproduction": reproduction}
     outputs = []
     for block in commands(page):
         output = ""
         for line in block.lines:
-            program, *words = shlex.split(line)
-            assert program == "unpooled", line
-            done = CliRunner(env={"COLUMNS": "110"}).invoke(app, words)
+            program = next(name for name in programs if line.startswith(f"{name} "))
+            words = shlex.split(line.removeprefix(program))
+            done = CliRunner(env={"COLUMNS": "110"}).invoke(programs[program], words)
             assert done.exit_code == 0, (line, done.stderr, done.exception)
             output += _ABOUT.sub("written: ", done.stdout)
         outputs.append("\n".join(row.rstrip() for row in output.splitlines()) + "\n")
