@@ -1,7 +1,7 @@
 """An accessibility check of a page in a browser: names, headings, landmarks, contrast, keyboard, sizes.
 
-What a screen reader is told comes from the browser's own accessibility tree; contrast, sizes and focus from
-computed styles, after WCAG 2.2 AA.
+Names and roles come from the browser's own accessibility tree; contrast, sizes and focus from computed
+styles, after WCAG 2.2 AA.
 """
 
 from itertools import pairwise
@@ -11,7 +11,7 @@ from browser import Browser
 ACTIVE = {"link", "button", "textbox", "DisclosureTriangle", "checkbox", "combobox", "meter"}
 
 CONTRAST = """(() => {
-  const parts = text => text.match(/[\\d.]+/g).map(Number);
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
   const light = c => { c /= 255; return c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4; };
   const lightness = ([r, g, b]) => .2126 * light(r) + .7152 * light(g) + .0722 * light(b);
   const behind = node => {
@@ -25,13 +25,13 @@ CONTRAST = """(() => {
   const bad = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
-    const node = walk.currentNode.parentElement, said = walk.currentNode.textContent.trim();
-    if (!said || !node.checkVisibility() || node.closest(".unseen, title")) continue;
+    const node = walk.currentNode.parentElement, text = walk.currentNode.textContent.trim();
+    if (!text || !node.checkVisibility() || node.closest(".unseen, title")) continue;
     const style = getComputedStyle(node), svg = node.closest("svg");
     const [a, b] = [lightness(parts(svg ? style.fill : style.color)), lightness(behind(node))];
     const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
     const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
-    if (ratio < (large ? 3 : 4.5)) bad.push([said.slice(0, 30), ratio.toFixed(2)]);
+    if (ratio < (large ? 3 : 4.5)) bad.push([text.slice(0, 30), ratio.toFixed(2)]);
   }
   return bad;
 })()"""
@@ -51,7 +51,7 @@ TWICE = (
 
 
 def check_accessible(tab: Browser) -> int:
-    """Check the page that is shown; the number of places that a keyboard reaches."""
+    """Check the page in the browser; return the number of elements that a keyboard reaches."""
     nodes = tab.named()
     nameless = [node for node in nodes if node["role"] in {*ACTIVE, "image", "region"} and not node["name"]]
     assert nameless == [], nameless
@@ -66,8 +66,8 @@ def check_accessible(tab: Browser) -> int:
     assert tab.value("document.documentElement.lang") == "en"
     assert tab.value("document.title")
     for what in (TWICE, CONTRAST, SMALL):
-        found = tab.value(what)
-        assert found == [], found
+        wrong = tab.value(what)
+        assert wrong == [], wrong
     tab.value("document.activeElement.blur(); window.scrollTo(0, 0)")
     tab.value("getSelection().removeAllRanges(); document.body.tabIndex = -1; document.body.focus()")
     count = tab.value(f"{FOCUSABLE}.length")

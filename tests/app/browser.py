@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over its debugging pipe: what a page asks for, says, and looks like."""
+"""A headless Chromium, driven over its debugging pipe: the requests, errors and looks of a page."""
 
 import base64
 import contextlib
@@ -26,7 +26,7 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-# the browser reads what it is told from 3, and answers on 4
+# the browser reads commands from descriptor 3, and answers on 4
 _BEGIN = """
 import fcntl, os, sys
 down, up = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
@@ -37,7 +37,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class DeclinedError(AssertionError):
-    """The browser did not do what it was told, e.g. since the page was just being replaced."""
+    """The browser refused a command, e.g. because the page was just being replaced."""
 
 
 class Browser:
@@ -49,60 +49,60 @@ class Browser:
         self._session: str | None = None
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        target = self._say("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._say("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Network", "Runtime", "Log", "Page"):
-            self._say(f"{domain}.enable")
+            self._send(f"{domain}.enable")
 
-    def _say(self, method: str, **parameters: Any) -> Any:
+    def _send(self, method: str, **parameters: Any) -> Any:
         self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        command: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
-            message["sessionId"] = self._session
-        os.write(self._out, json.dumps(message).encode() + b"\0")
+            command["sessionId"] = self._session
+        os.write(self._out, json.dumps(command).encode() + b"\0")
         while True:
-            heard = self._hear()
-            if heard.get("id") == self._number:
-                if "error" in heard:
-                    raise DeclinedError(str(heard))
-                return heard["result"]
+            message = self._receive()
+            if message.get("id") == self._number:
+                if "error" in message:
+                    raise DeclinedError(str(message))
+                return message["result"]
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             data = os.read(self._back, 1 << 20)
             assert data, "the browser ended"
             self._rest += data
         text, _, self._rest = self._rest.partition(b"\0")
-        heard: dict[str, Any] = json.loads(text)
-        told = heard.get("params", {})
-        match heard.get("method"):
+        message: dict[str, Any] = json.loads(text)
+        parameters = message.get("params", {})
+        match message.get("method"):
             case "Network.requestWillBeSent":
-                self.requests.append(told["request"]["url"])
+                self.requests.append(parameters["request"]["url"])
             case "Runtime.exceptionThrown":
-                self.complaints.append(str(told["exceptionDetails"]))
+                self.complaints.append(str(parameters["exceptionDetails"]))
             case "Runtime.consoleAPICalled":
-                self.complaints.append(str(told["args"]))
+                self.complaints.append(str(parameters["args"]))
             case "Log.entryAdded":
-                self.complaints.append(told["entry"]["text"])
-        return heard
+                self.complaints.append(parameters["entry"]["text"])
+        return message
 
     def open(self, path: Path | str, width: int = 1200, *, dark: bool = False, paper: bool = False) -> None:
-        """Show a file or an address, on a screen of a width, light or dark, or as on paper."""
-        self._say(
+        """Open a file or an address, on a screen of a width, light or dark, or as on paper."""
+        self._send(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self._say("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=scheme)
-        self._say("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
+        self._send("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=scheme)
+        self._send("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         self.loaded()
 
     def loaded(self) -> None:
-        """Wait until a page is there that was asked for."""
-        while self._hear().get("method") != "Page.loadEventFired":
+        """Wait until the page is loaded."""
+        while self._receive().get("method") != "Page.loadEventFired":
             pass
 
     def until(self, script: str, patience: float = 600.0) -> Any:
-        """Wait until an expression is true on the page, and not for ever; its value."""
+        """Wait until an expression is true on the page, within a limit; return its value."""
         end, value = time.monotonic() + patience, None
         while not value:
             with contextlib.suppress(DeclinedError):
@@ -112,43 +112,43 @@ class Browser:
         return value
 
     def press(self, key: str, code: int, text: str = "") -> None:
-        """Press a key and let it go."""
+        """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
-            told = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
-            self._say(
-                "Input.dispatchKeyEvent", **told, **({"text": text} if text and kind == "keyDown" else {})
+            event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+            self._send(
+                "Input.dispatchKeyEvent", **event, **({"text": text} if text and kind == "keyDown" else {})
             )
 
     def type(self, text: str) -> None:
-        """Type into what has the focus."""
-        self._say("Input.insertText", text=text)
+        """Type into the focused element."""
+        self._send("Input.insertText", text=text)
 
     def named(self) -> list[dict[str, Any]]:
-        """What a screen reader is told: role, name and properties of all that is not hidden from it."""
-        self._say("Accessibility.enable")
-        nodes = self._say("Accessibility.getFullAXTree")["nodes"]
+        """Return what a screen reader sees: role, name and properties of every visible element."""
+        self._send("Accessibility.enable")
+        nodes = self._send("Accessibility.getFullAXTree")["nodes"]
         return [
             {
                 "role": node["role"]["value"],
                 "name": node.get("name", {}).get("value", ""),
-                **{said["name"]: said["value"].get("value") for said in node.get("properties", ())},
+                **{item["name"]: item["value"].get("value") for item in node.get("properties", ())},
             }
             for node in nodes
             if not node.get("ignored")
         ]
 
     def value(self, script: str) -> Any:
-        """What an expression gives on the page."""
-        told = self._say("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        """Return the value of an expression on the page."""
+        answer = self._send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def screenshot(self, path: Path) -> None:
-        got = self._say("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(got["data"]))
+        image = self._send("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(image["data"]))
 
     def pdf(self) -> bytes:
-        return base64.b64decode(self._say("Page.printToPDF", printBackground=True)["data"])
+        return base64.b64decode(self._send("Page.printToPDF", printBackground=True)["data"])
 
 
 @contextlib.contextmanager

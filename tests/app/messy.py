@@ -2,7 +2,7 @@
 
 The kinds of ``BEFORE`` were written down before the reader's code was looked at; those of ``AFTER`` with the
 code in view. A kind is either right, and then the clusters must be those of scikit-learn on the pooled table,
-or ``wrong``, and then the command must end with one line that matches, exit code 1 and nothing written.
+or ``error``, and then the command must end with one line that matches, exit code 1 and nothing written.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Kind:
     name: str
     files: Mapping[str, bytes]
     options: tuple[str, ...] = ()
-    wrong: str = ""  # the line on stderr matches this; empty if the clusters must be right
-    says: tuple[str, ...] = ()  # each matches a warning, or what is left out
-    left: tuple[str, ...] = ()  # what is left out, by name: a column or a site
+    error: str = ""  # a pattern of the line on stderr; empty if the clusters must be right
+    notices: tuple[str, ...] = ()  # each a pattern of a warning, or of an item that is left out
+    left_out: tuple[str, ...] = ()  # columns and sites that are left out, by name
     used: tuple[str, ...] = NAMES  # the columns that are clustered by
     truth: Callable[[], Mapping[str, np.ndarray]] = field(default=lambda: TRUE)
     quiet: bool = False  # no warning at all
@@ -109,7 +109,7 @@ def pounds(at: str, factor: float, shift: float = 0.0, name: str = "weight") -> 
     return Kind(
         f"{name} at {at} times {factor} plus {shift}",
         of_numbers(truth()),
-        says=(f"{name} at {at}: .*another unit",),
+        notices=(f"{name} at {at}: .*another unit",),
         truth=truth,
     )
 
@@ -195,7 +195,7 @@ BEFORE = [
                 ";",
             )
         ),
-        wrong="income.*--decimal",
+        error="income.*--decimal",
     ),
     Kind("percent signs", column("weight", lambda s, X: [f"{v:.1f} %" for v in X[:, 1]])),
     Kind(
@@ -210,53 +210,53 @@ BEFORE = [
     Kind(
         "dates as 2020-12-31",
         dates(lambda y, m, d: f"{y}-{m:02}-{d:02}"),
-        left=("admitted",),
-        says=("admitted.*date",),
+        left_out=("admitted",),
+        notices=("admitted.*date",),
     ),
     Kind(
         "dates as 31.12.2020",
         dates(lambda y, m, d: f"{d:02}.{m:02}.{y}"),
-        left=("admitted",),
-        says=("admitted.*date",),
+        left_out=("admitted",),
+        notices=("admitted.*date",),
     ),
     Kind(
         "dates as 12/31/2020",
         dates(lambda y, m, d: f"{m}/{d}/{y}"),
-        left=("admitted",),
-        says=("admitted.*date",),
+        left_out=("admitted",),
+        notices=("admitted.*date",),
     ),
     Kind(
         "dates with times",
         dates(lambda y, m, d: f"{y}-{m:02}-{d:02} 08:30:00"),
-        left=("admitted",),
-        says=("admitted.*date",),
+        left_out=("admitted",),
+        notices=("admitted.*date",),
     ),
     Kind(
         "a patient's number as a column",
         column("patient_id", lambda s, X: [str(10_000 + 37 * i) for i in range(len(X))]),
-        left=("patient_id",),
-        says=("patient_id.*--numbers patient_id",),
+        left_out=("patient_id",),
+        notices=("patient_id.*--numbers patient_id",),
     ),
     Kind(
         "an id as text",
         column("patient", lambda s, X: [f"{s[0].upper()}-{i:04}" for i in range(len(X))]),
-        left=("patient",),
+        left_out=("patient",),
     ),
     Kind(
         "the row numbers that pandas writes, without a name",
         files(lambda s: text({"": [str(i) for i in range(24)]} | cells(s))),
-        left=("column 1",),
-        says=("row number",),
+        left_out=("column 1",),
+        notices=("row number",),
     ),
     Kind(
         "spellings m/f, M/F and male/female",
         spellings(north=("m", "f"), south=("M", "F"), west=("male", "female")),
-        wrong="sex.*--recode",
+        error="sex.*--recode",
     ),
     Kind(
         "spellings that differ by capitals",
         spellings(north=("Yes", "No"), south=("yes", "no"), west=("YES", "NO")),
-        wrong="sex.*--recode",
+        error="sex.*--recode",
     ),
     pounds("south", 2.2046),
     pounds("west", 1 / 2.54),
@@ -274,24 +274,24 @@ BEFORE = [
     Kind(
         "names with other capitals at one site",
         one_site(lambda s: text({n.upper(): c for n, c in cells(s).items()})),
-        wrong="AGE.*WEIGHT.*INCOME",
+        error="AGE.*WEIGHT.*INCOME",
     ),
     Kind(
         "two columns missing at one site",
         one_site(lambda s: text({"age": cells(s)["age"]})),
-        wrong="(?s)weight.*income.*--columns common",
+        error="(?s)weight.*income.*--columns common",
     ),
     Kind(
         "two columns asked for that are nowhere",
         files(lambda s: text(cells(s))),
         ("--columns", "age,size,pulse"),
-        wrong="size.*pulse",
+        error="size.*pulse",
     ),
-    Kind("the same name twice", files(lambda s: text(cells(s)).replace("weight", "age", 1)), wrong="age"),
+    Kind("the same name twice", files(lambda s: text(cells(s)).replace("weight", "age", 1)), error="age"),
     Kind(
         "a cell too many",
         one_site(lambda s: text(cells(s)) + "1,2,3,4\n"),
-        wrong="south.csv.*26",
+        error="south.csv.*26",
     ),
     Kind("a delimiter at the end of every line", files(lambda s: text(cells(s), end=",\n"))),
     Kind(
@@ -301,24 +301,24 @@ BEFORE = [
     Kind(
         "a title above the header",
         one_site(lambda s: "Export of the clinic\n\n" + text(cells(s))),
-        wrong="south.csv",
+        error="south.csv",
     ),
     Kind(
         "a line of totals at the end",
         one_site(lambda s: text(cells(s)) + "Total,,64000.00\n"),
-        wrong="south.csv.*26.*Total",
+        error="south.csv.*26.*Total",
     ),
-    Kind("an empty file", one_site(lambda s: ""), wrong="south.csv.*empty"),
+    Kind("an empty file", one_site(lambda s: ""), error="south.csv.*empty"),
     Kind(
         "a header without rows",
         one_site(lambda s: "age,weight,income\n"),
-        left=("south",),
+        left_out=("south",),
         truth=lambda: {k: v for k, v in TRUE.items() if k != "south"},
     ),
     Kind(
         "an old workbook of Excel",
         {"north.xls": b"\xd0\xcf\x11\xe0", "south.csv": b"age\n1\n"},
-        wrong="north.xls.*CSV",
+        error="north.xls.*CSV",
     ),
     Kind(
         "everything in quotes",
@@ -327,7 +327,7 @@ BEFORE = [
     Kind(
         "numbers with a unit in the cell",
         one_site(lambda s: text(cells(s) | {"weight": [v + " kg" for v in cells(s)["weight"]]})),
-        wrong="weight",
+        error="weight",
     ),
     Kind("lines that end as on Windows", files(lambda s: text(cells(s), end="\r\n"))),
     Kind("lines that end as on an old Mac", one_site(lambda s: text(cells(s), end="\r"))),
@@ -335,23 +335,23 @@ BEFORE = [
     Kind(
         "values below a limit of detection",
         one_site(lambda s: text(cells(s) | {"weight": ["<55.0", *cells(s)["weight"][1:]]})),
-        wrong="south.csv.*weight.*<55.0",
+        error="south.csv.*weight.*<55.0",
     ),
-    Kind("a constant column", column("country", lambda s, X: ["7"] * len(X)), left=("country",)),
+    Kind("a constant column", column("country", lambda s, X: ["7"] * len(X)), left_out=("country",)),
     Kind(
         "infinite numbers",
         one_site(lambda s: text(cells(s) | {"weight": ["inf", *cells(s)["weight"][1:]]})),
-        wrong="south.csv.*weight.*inf",
+        error="south.csv.*weight.*inf",
     ),
     Kind(
         "post codes with leading zeros",
         column("postcode", lambda s, X: [f"0{1000 + 7 * (i % 9)}" for i in range(len(X))]),
-        left=("postcode",),
+        left_out=("postcode",),
     ),
     Kind(
         "-999 for missing in one column",
         one_site(lambda s: text(cells(s) | {"weight": ["-999"] * 3 + cells(s)["weight"][3:]})),
-        wrong="weight.*-999.*--na",
+        error="weight.*-999.*--na",
     ),
     Kind(
         "a column without values at one site",
@@ -361,15 +361,15 @@ BEFORE = [
             for s in ("north", "west")
         },
         options=("--missing", "fill"),
-        says=("pulse at south: no value",),
+        notices=("pulse at south: no value",),
         used=(*NAMES, "pulse"),
         truth=lambda: {
             s: np.column_stack([X, np.full(24, 68 + 1 / 6) if s == "south" else 60.0 + np.arange(24) % 20])
             for s, X in TRUE.items()
         },
     ),
-    Kind("an image", {"north.csv": bytes(range(256)) * 8, "south.csv": b"age\n1\n"}, wrong="north.csv"),
-    Kind("cut by gzip", {"north.csv.gz": b"\x1f\x8b\x08", "south.csv": b"age\n1\n"}, wrong="north.csv.gz"),
+    Kind("an image", {"north.csv": bytes(range(256)) * 8, "south.csv": b"age\n1\n"}, error="north.csv"),
+    Kind("cut by gzip", {"north.csv.gz": b"\x1f\x8b\x08", "south.csv": b"age\n1\n"}, error="north.csv.gz"),
 ]
 
 
@@ -487,17 +487,17 @@ AFTER = [
         one_site(
             lambda s: text(german_cells(s) | {"weight": [*german_cells(s)["weight"][:23], "70.5"]}, ";")
         ),
-        wrong="south.csv, line 25, column weight.*70.5",
+        error="south.csv, line 25, column weight.*70.5",
     ),
     Kind(
         "decimal commas in quotes between commas",
         files(lambda s: text({n: [f'"{v}"' for v in c] for n, c in german_cells(s).items()})),
     ),
     Kind(
-        "a point where --decimal , was said",
+        "a point although --decimal is a comma",
         files(lambda s: text(cells(s), ";")),
         ("--decimal", ","),
-        wrong="weight.*--decimal",
+        error="weight.*--decimal",
     ),
     Kind(
         "one column of decimal commas and no delimiter",
@@ -506,31 +506,31 @@ AFTER = [
         truth=lambda: {s: X[:, 1:2] for s, X in TRUE.items()},
     ),
     Kind("a first line sep=;", files(lambda s: "sep=;\r\n" + text(german_cells(s), ";", "\r\n"))),
-    Kind("columns at blanks", files(lambda s: text(cells(s), " ")), wrong="--delimiter ' '"),
+    Kind("columns at blanks", files(lambda s: text(cells(s), " ")), error="--delimiter ' '"),
     Kind("columns at blanks with --delimiter", files(lambda s: text(cells(s), " ")), ("--delimiter", " ")),
     Kind("columns at bars", files(lambda s: text(cells(s), "|"))),
-    Kind("no header", one_site(lambda s: text(cells(s), header=False)), wrong="south.csv, line 1.*names"),
+    Kind("no header", one_site(lambda s: text(cells(s), header=False)), error="south.csv, line 1.*names"),
     Kind(
         "dates as 20201231",
         dates(lambda y, m, d: f"{y}{m:02}{d:02}"),
-        left=("admitted",),
-        says=("admitted.*date",),
+        left_out=("admitted",),
+        notices=("admitted.*date",),
     ),
     Kind(
         "dates with the month's name",
         dates(lambda y, m, d: f"{d}-{('Jan', 'Mai', 'Dec')[m % 3]}-{y}"),
-        left=("admitted",),
+        left_out=("admitted",),
     ),
     Kind(
         "dates of one day in some cells only",
         column("admitted", lambda s, X: ["" if i % 3 else f"2020-01-{10 + i % 9}" for i in range(len(X))]),
-        left=("admitted",),
+        left_out=("admitted",),
     ),
     Kind(
         "times of day",
         column("seen", lambda s, X: [f"{8 + i % 9}:{10 + i % 40}" for i in range(len(X))]),
-        left=("seen",),
-        says=("seen.*date",),
+        left_out=("seen",),
+        notices=("seen.*date",),
     ),
     Kind(
         "a year is a number",
@@ -542,7 +542,7 @@ AFTER = [
         "dates asked for by name",
         dates(lambda y, m, d: f"{y}-{m:02}-{d:02}"),
         ("--columns", "age,admitted"),
-        wrong="admitted.*dates",
+        error="admitted.*dates",
     ),
     Kind(
         "percent in some cells only",
@@ -551,7 +551,7 @@ AFTER = [
                 cells(s) | {"weight": [v + " %" if i % 2 else v for i, v in enumerate(cells(s)["weight"])]}
             )
         ),
-        wrong="south.csv.*weight.*one unit",
+        error="south.csv.*weight.*one unit",
     ),
     Kind(
         "two currencies in one column",
@@ -565,7 +565,7 @@ AFTER = [
                 }
             )
         ),
-        wrong="south.csv.*income.*one unit",
+        error="south.csv.*income.*one unit",
     ),
     Kind(
         "a currency's name behind the number",
@@ -574,7 +574,7 @@ AFTER = [
     Kind(
         "losses in brackets",
         one_site(lambda s: text(cells(s) | {"income": ["(100.00)", *cells(s)["income"][1:]]})),
-        wrong="south.csv, line 2, column income",
+        error="south.csv, line 2, column income",
     ),
     Kind(
         "a minus from a typesetter",
@@ -586,12 +586,12 @@ AFTER = [
     Kind(
         "a number beyond all limits",
         one_site(lambda s: text(cells(s) | {"income": ["1e400", *cells(s)["income"][1:]]})),
-        wrong="south.csv, line 2, column income",
+        error="south.csv, line 2, column income",
     ),
     Kind(
         "the number of a patient who comes twice",
         column("PatientID", lambda s, X: [str(500 + 7 * (i // 2)) for i in range(len(X))]),
-        left=("PatientID",),
+        left_out=("PatientID",),
     ),
     Kind(
         "a patient's number that is a number, by --numbers",
@@ -604,18 +604,18 @@ AFTER = [
         "an id asked for by name",
         column("patient_id", lambda s, X: [str(10_000 + 37 * i) for i in range(len(X))]),
         ("--columns", "age,patient_id"),
-        wrong="patient_id.*--numbers patient_id",
+        error="patient_id.*--numbers patient_id",
     ),
     Kind(
-        "names of persons at small sites",
+        "names of people at small sites",
         {
             f"{s}.csv": text(
                 {n: v[::3] for n, v in cells(s, who=[f"{s} {i}" for i in range(24)]).items()}
             ).encode()
             for s in SITES
         },
-        left=("who",),
-        says=("who.*different text in every row",),
+        left_out=("who",),
+        notices=("who.*different text in every row",),
         truth=lambda: few(8),
     ),
     Kind(
@@ -628,7 +628,7 @@ AFTER = [
     Kind(
         "free text with delimiters and lines in it",
         column("note", lambda s, X: [f'"{s}, visit {i}\nfine"' for i in range(len(X))]),
-        left=("note",),
+        left_out=("note",),
     ),
     Kind(
         "True and False",
@@ -666,26 +666,26 @@ AFTER = [
         "a recode that is not one",
         spellings(north=("m", "f"), south=("m", "f"), west=("m", "f")),
         ("--recode", "sex"),
-        wrong="--recode",
+        error="--recode",
     ),
     Kind(
         "a recode of a spelling that no site has",
         spellings(north=("m", "f"), south=("m", "f"), west=("m", "f")),
         ("--recode", "sex:m=male,W=female"),
-        wrong=r"--recode sex:W=female: no row has W in column sex; its categories are f, m$",
+        error=r"--recode sex:W=female: no row has W in column sex; its categories are f, m$",
     ),
     Kind(
         "a recode of a column that no site has",
         spellings(north=("m", "f"), south=("m", "f"), west=("m", "f")),
         ("--recode", "gender:m=male"),
-        wrong=r"no file has a column gender; columns are age, weight, income, sex$",
+        error=r"no file has a column gender; columns are age, weight, income, sex$",
     ),
     Kind(
         "categories in another language at one site",
         spellings(north=("alive", "alive"), south=("lebt", "lebt"), west=("alive", "alive")),
-        says=(
-            r"sex at south: no other site has any of its categories \(south: lebt; elsewhere: alive\).*--recode "
-            "sex:",
+        notices=(
+            r"sex at south: no other site has any of its categories \(south: lebt; elsewhere: alive\)"
+            r".*--recode sex:",
         ),
         used=(*NAMES, "sex"),
         truth=with_column("sex", lambda s: np.full(len(TRUE[s]), float(s == "south"))),
@@ -698,12 +698,12 @@ AFTER = [
     Kind(
         "two names that differ by a blank",
         files(lambda s: text(cells(s) | {" age": cells(s)["age"]})),
-        wrong="two columns are named age",
+        error="two columns are named age",
     ),
     Kind(
         "UTF-16 without its mark",
         files(lambda s: text(cells(s)).encode("utf-16-le")),
-        wrong="north.csv.*--encoding",
+        error="north.csv.*--encoding",
     ),
     Kind(
         "UTF-16 without its mark, by --encoding",
@@ -713,13 +713,13 @@ AFTER = [
     Kind(
         "Cyrillic of Windows",
         one_site(lambda s: text(cells(s, city=[MOSCOW] * 24)).encode("cp1251")),
-        wrong="south.csv, line 2.*--encoding",
+        error="south.csv, line 2.*--encoding",
     ),
     Kind(
         "an encoding that there is not",
         files(lambda s: text(cells(s))),
         ("--encoding", "klingon"),
-        wrong="--encoding.*klingon",
+        error="--encoding.*klingon",
     ),
     Kind(
         "an encoding that is not the file's",
@@ -727,7 +727,7 @@ AFTER = [
             lambda s: text({"größe" if n == "age" else n: v for n, v in cells(s).items()}).encode("cp1252")
         ),
         ("--encoding", "utf-8"),
-        wrong="north.csv.*--encoding",
+        error="north.csv.*--encoding",
     ),
     Kind(
         "errors of a spreadsheet among numbers",
@@ -737,7 +737,7 @@ AFTER = [
     Kind(
         "a word among numbers",
         one_site(lambda s: text(cells(s) | {"weight": ["unknown", *cells(s)["weight"][1:]]})),
-        wrong="south.csv, line 2, column weight.*--na 'unknown'",
+        error="south.csv, line 2, column weight.*--na 'unknown'",
     ),
     Kind(
         "-999 for missing, by --na",
@@ -748,29 +748,29 @@ AFTER = [
     Kind(
         "lines of delimiters only at the end",
         one_site(lambda s: text(cells(s)) + ",,\n,,\n  \n,\n"),
-        left=("rows",),
-        says=("rows: at the end of south, without any value",),
+        left_out=("rows",),
+        notices=("rows: at the end of south, without any value",),
     ),
     Kind(
         "a line of delimiters only between rows is a row without values",
         one_site(lambda s: text(cells(s)).replace("\n", "\n,,\n", 2).replace("\n,,\n", "\n", 1)),
         ("--missing", "keep"),
-        left=("rows",),
-        says=("rows: they have no value in any column",),
+        left_out=("rows",),
+        notices=("rows: they have no value in any column",),
     ),
     Kind(
         "columns that one site lacks, by --columns common",
         one_site(lambda s: text(cells(s, pulse=["70", "81"] * 12))),
         ("--columns", "common"),
-        left=("pulse",),
-        says=("pulse: not at north, west",),
+        left_out=("pulse",),
+        notices=("pulse: not at north, west",),
     ),
     *(
         Kind(
             f"ids named {name}",
             column(name, make),
-            left=(name,),
-            says=(f"{name}: looks like",),
+            left_out=(name,),
+            notices=(f"{name}: looks like",),
         )
         for name, make in (
             ("Fallnummer", lambda s, X: [str(88000 + 7 * (i // 2)) for i in range(len(X))]),
@@ -782,7 +782,9 @@ AFTER = [
         )
     ),
     *(
-        Kind(f"dates as {form(2020, 3, 13)}", dates(form), left=("admitted",), says=("admitted.*date",))
+        Kind(
+            f"dates as {form(2020, 3, 13)}", dates(form), left_out=("admitted",), notices=("admitted.*date",)
+        )
         for form in (
             lambda y, m, d: f"{y}-{m:02}",
             lambda y, m, d: f"{m:02}/{y}",
@@ -793,28 +795,28 @@ AFTER = [
     Kind(
         "two numbers in a cell",
         column("bp", lambda s, X: [f"{110 + 2 * i}/{70 + i}" for i in range(len(X))]),
-        wrong="north.csv, line 2, column bp: digits with /.*'110/70'.*--categorical bp",
+        error="north.csv, line 2, column bp: digits with /.*'110/70'.*--categorical bp",
     ),
     Kind(
         "numbers with a star",
         column("weight", lambda s, X: [f"{v:.0f}*" for v in X[:, 1]]),
-        wrong="weight: digits with \\*",
+        error="weight: digits with \\*",
     ),
     Kind(
-        "spellings beside a third level",
+        "spellings beside a third category",
         column("sex", lambda s, X: list("mwd" if s == "north" else "MFX") * 8),
-        wrong="sex: several spellings.*m=M|sex: .*M=m",
+        error="sex: several spellings.*m=M|sex: .*M=m",
     ),
     Kind(
         "spellings beside a category of no family",
         column("sex", lambda s, X: [*(("m", "w") if s == "north" else ("m", "f")), "unknown"] * 8),
-        wrong="sex: several spellings of one category: f .*and w",
+        error="sex: several spellings of one category: f .*and w",
     ),
     Kind(
         "a sheet of a file that has none",
         files(lambda s: text(cells(s))),
         ("--sheet", "rows"),
-        wrong="north.csv: --sheet is for workbooks",
+        error="north.csv: --sheet is for workbooks",
     ),
     Kind(
         "a delimiter at the end of rows but not of the header",
@@ -827,22 +829,22 @@ AFTER = [
                 "age,weight,income\n" + text({"": [f'"{i}"' for i in range(24)]} | cells(s), header=False)
             )
         ),
-        wrong="south.csv, line 2: 4 fields",
+        error="south.csv, line 2: 4 fields",
     ),
     Kind(
         "a cell too few",
         one_site(lambda s: text(cells(s)) + "50,70.0\n"),
-        wrong="south.csv, line 26: 2 fields",
+        error="south.csv, line 26: 2 fields",
     ),
     Kind(
-        "a quote that is not closed", one_site(lambda s: text(cells(s)) + '50,"70.0,900\n'), wrong="south.csv"
+        "a quote that is not closed", one_site(lambda s: text(cells(s)) + '50,"70.0,900\n'), error="south.csv"
     ),
     Kind(
         "one more column at one site",
         one_site(lambda s: text(cells(s, pulse=["70"] * 24))),
-        wrong="north lacks pulse.*--columns common",
+        error="north lacks pulse.*--columns common",
     ),
-    Kind("no rows at any site", files(lambda s: "age,weight,income\n"), wrong="no rows"),
+    Kind("no rows at any site", files(lambda s: "age,weight,income\n"), error="no rows"),
     Kind(
         "one file of all sites, with row numbers",
         {
@@ -854,14 +856,14 @@ AFTER = [
             ).encode()
         },
         ("--site-column", "clinic"),
-        left=("nr",),
+        left_out=("nr",),
     ),
     Kind(
         "degrees Fahrenheit at one site",
         named_numbers(thermometer(), (*NAMES, "fever")),
         used=(*NAMES, "fever"),
         truth=thermometer,
-        says=("fever at west: .*Fahrenheit",),
+        notices=("fever at west: .*Fahrenheit",),
     ),
     Kind("children at one site", named_numbers(children(), NAMES), truth=children, quiet=True),
     Kind(
@@ -877,10 +879,10 @@ AFTER = [
             s: np.column_stack([X[:, :2], np.full(24, 900.0) if s == "west" else X[:, 2]])
             for s, X in TRUE.items()
         },
-        says=("income at west: every value is the same",),
+        notices=("income at west: every value is the same",),
     ),
     Kind(
-        "a site of two persons",
+        "a site of two people",
         one_site(lambda s: "".join(text(cells(s)).splitlines(True)[:3])),
         quiet=True,
         truth=lambda: TRUE | {"south": TRUE["south"][:2]},
@@ -889,14 +891,14 @@ AFTER = [
         "a folder in place of a file",
         {"north.csv": text(cells("north")).encode()},
         ("--report", "/"),
-        wrong="/",
+        error="/",
     ),
     Kind(
         "a long tail",
         named_numbers(tailed(), (*NAMES, "crp")),
         used=(*NAMES, "crp"),
         truth=tailed,
-        says=("crp: .*--scale crp=log",),
+        notices=("crp: .*--scale crp=log",),
     ),
     Kind(
         "a long tail, by --scale",
@@ -910,29 +912,29 @@ AFTER = [
         "a scale of a column that there is not",
         files(lambda s: text(cells(s))),
         ("--scale", "crp=log,pulse=rank"),
-        wrong="--scale for crp, pulse",
+        error="--scale for crp, pulse",
     ),
     Kind(
         "a scale that there is not",
         files(lambda s: text(cells(s))),
         ("--scale", "income=cube"),
-        wrong="scale must be one of.*cube",
+        error="scale must be one of.*cube",
     ),
     Kind(
         "no logarithm of 0",
         one_site(lambda s: text(cells(s) | {"weight": ["0", *cells(s)["weight"][1:]]})),
         ("--scale", "weight=log"),
-        wrong="column weight.*not above 0",
+        error="column weight.*not above 0",
     ),
     Kind(
         "decimal commas between commas, without quotes",
         files(lambda s: text(german_cells(s))),
-        wrong="north.csv, line 2: 5 fields.*decimal comma",
+        error="north.csv, line 2: 5 fields.*decimal comma",
     ),
     Kind(
         "dates that a spreadsheet made of numbers, at one site",
         one_site(lambda s: text(cells(s) | {"weight": [f"{1 + i % 28:02}.05.2024" for i in range(24)]})),
-        wrong="weight is date at south; number at north, west",
+        error="weight is date at south; number at north, west",
     ),
     Kind(
         "patients' numbers at small sites",
@@ -942,7 +944,7 @@ AFTER = [
             ).encode()
             for s in SITES
         },
-        left=("patient_id",),
+        left_out=("patient_id",),
         truth=lambda: few(8),
     ),
 ]

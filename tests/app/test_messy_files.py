@@ -1,4 +1,4 @@
-"""Everyday files give the clusters of the pooled table, or one line that says what to do."""
+"""Everyday files give the clusters of the pooled table, or one line on what to do."""
 
 import json
 import re
@@ -28,22 +28,22 @@ def test_a_messy_file(kind: Kind, tmp_path):
     for name, content in kind.files.items():
         (tmp_path / name).write_bytes(content)
     paths = [str(tmp_path / name) for name in kind.files]
-    out = ["--out", str(tmp_path / "run")] if kind.wrong else []
+    out = ["--out", str(tmp_path / "run")] if kind.error else []
     done = runner.invoke(app, ["fit", *paths, "-k", "3", "--restarts", "3", "--json", *out, *kind.options])
-    if kind.wrong:
+    if kind.error:
         assert done.exit_code == 1, (done.output, done.exception)
         assert done.stderr.count("\n") == 1
         assert done.stderr.startswith("unpooled: ")
-        assert re.search(kind.wrong, done.stderr)
+        assert re.search(kind.error, done.stderr)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
         return
     assert done.exit_code == 0, (done.stderr, done.exception)
     result = json.loads(done.stdout)
-    left = {one.get("column") or one.get("site") or "rows": one["why"] for one in result["left_out"]}
-    said = [*result["warnings"], *(f"{what}: {why}" for what, why in left.items())]
-    for pattern in kind.says:
-        assert any(re.search(pattern, line) for line in said), (pattern, said)
-    assert set(left) == set(kind.left)
+    left_out = {one.get("column") or one.get("site") or "rows": one["why"] for one in result["left_out"]}
+    notices = [*result["warnings"], *(f"{what}: {why}" for what, why in left_out.items())]
+    for pattern in kind.notices:
+        assert any(re.search(pattern, line) for line in notices), (pattern, notices)
+    assert set(left_out) == set(kind.left_out)
     if kind.quiet:
         assert not result["warnings"]
     assert set(result["columns"]) == set(kind.used)

@@ -1,4 +1,4 @@
-"""The report in a real browser: it renders without errors or requests, and says what was found."""
+"""The report in a real browser: it renders without errors or requests, and contains the result."""
 
 import base64
 import csv
@@ -23,7 +23,7 @@ from unpooled.data.readers import Reading
 from unpooled.html.svg import ellipse, ticks
 from unpooled.protocol.run_loop import run
 
-ODD = "a <b>&\"' ü"  # a name that must be shown as it is, and nothing else
+ODD = "a <b>&\"' ü"  # a name that must appear as text
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_renders_without_errors_and_without_any_request(seen, name, dark, width)
     assert (light[0] > light[1]) is dark
 
 
-def test_what_goes_on_behind_the_edge_of_a_phone_has_a_shadow_there(seen):
+def test_content_beyond_the_edge_of_a_phone_has_a_shadow(seen):
     tab, folder = seen
     tab.open(folder / "scan.html", 390)
     shadows = tab.value(
@@ -133,14 +133,14 @@ def test_prints(seen):
     assert tab.complaints == []
 
 
-def test_names_are_shown_as_they_are(seen):
+def test_names_appear_as_text(seen):
     tab, folder = seen
     tab.open(folder / "scan.html")
     assert ODD in tab.value("document.getElementById('profiles').textContent")
     assert tab.value("document.querySelectorAll('#profiles td b').length") == 0
 
 
-def test_says_what_was_found(scanned):
+def test_the_report_contains_the_result(scanned):
     text = page(scanned)
     first, second = scanned.headline()
     assert scanned.k == 3
@@ -194,12 +194,12 @@ def test_names_no_address_and_runs_no_other_script(scanned):
     assert "@import" not in text
 
 
-def test_all_is_said_without_the_script(scanned):
-    """The script adds buttons and sorting; every word and figure of the page is there without it."""
-    said = re.sub(r"<script>.*</script>", "", page(scanned), flags=re.DOTALL)
-    assert "<button" not in said
-    assert said.count("<table") >= 4
-    assert said.count("<svg") >= 8
+def test_the_page_is_complete_without_the_script(scanned):
+    """The script adds buttons and sorting; every word and figure of the page is in the HTML."""
+    text = re.sub(r"<script>.*</script>", "", page(scanned), flags=re.DOTALL)
+    assert "<button" not in text
+    assert text.count("<table") >= 4
+    assert text.count("<svg") >= 8
 
 
 def saved(tab, kind):
@@ -271,7 +271,7 @@ def test_what_is_left_out_is_in_the_headline(hospitals, tmp_path):
     assert "<b>site west</b>: late" in page(missing).partition("</section>")[0]
 
 
-def test_a_hundred_sites_are_listed_as_people_count(tmp_path):
+def test_a_hundred_sites_are_listed_in_natural_order(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(1, 101):
         X = rng.standard_normal((12, 2)) + 8 * rng.integers(0, 2, (12, 1))
@@ -285,7 +285,7 @@ def test_a_hundred_sites_are_listed_as_people_count(tmp_path):
     assert len(text) < 400_000
 
 
-def test_noise_is_reported_as_no_clusters(tmp_path):
+def test_random_rows_are_reported_as_no_clusters(tmp_path):
     rng = np.random.default_rng(0)
     for name in "abcd":
         X = rng.standard_normal((250, 3))
@@ -302,7 +302,7 @@ def test_noise_is_reported_as_no_clusters(tmp_path):
     assert "<h1>No clusters over 4 sites</h1>" in page(result)
 
 
-def test_the_convergence_chart_is_of_the_k_that_was_taken(scanned):
+def test_the_convergence_chart_is_that_of_the_chosen_k(scanned):
     assert "Inertia after each round (k = 3)" in page(scanned)
     traced = scanned.run.state.inertias
     assert traced.shape == (len(scanned.run.history) - 3, 4)
@@ -311,23 +311,23 @@ def test_the_convergence_chart_is_of_the_k_that_was_taken(scanned):
 
 def test_ticks_of_a_logarithmic_axis_do_not_touch():
     for low, high in ((-16.2, -0.3), (-3.0, 0.0), (-0.2, 0.9), (-40.0, 3.0), (2.0, 2.4)):
-        found = charts._log_ticks(low, high)
-        assert len(found) <= 6
-        assert all(low <= t <= high for t in found)
-        assert len(found) >= 2 or high - low < 1
+        exponents = charts._log_ticks(low, high)
+        assert len(exponents) <= 6
+        assert all(low <= t <= high for t in exponents)
+        assert len(exponents) >= 2 or high - low < 1
 
 
 def test_wards_tree_is_scipys():
     rng = np.random.default_rng(1)
     means, sizes = rng.normal(size=(6, 3)), np.ones(6)
-    found = charts.ward(means, sizes)
+    merges = charts.ward(means, sizes)
     theirs = linkage(means, "ward")
-    np.testing.assert_allclose([cost for _, _, cost in found], theirs[:, 2] ** 2 / 2)
-    assert [{a, b} for a, b, _ in found] == [{int(a), int(b)} for a, b in theirs[:, :2]]
+    np.testing.assert_allclose([cost for _, _, cost in merges], theirs[:, 2] ** 2 / 2)
+    assert [{a, b} for a, b, _ in merges] == [{int(a), int(b)} for a, b in theirs[:, :2]]
 
 
 def test_no_row_is_in_it(hospitals, scanned):
-    """Values of rows with four digits do not turn up."""
+    """No value of a row with four digits is in the report."""
     text = page(scanned)
     for file in hospitals:
         rows = Path(file).read_text(encoding="utf-8").splitlines()[1:]
