@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 from reproduction.catalogue import find as experiment
+from reproduction.command_line import app as reproduction
 from reproduction.data_sources import FILES, Sources
 from reproduction.dual_problems import dual_problem
 from typer.testing import CliRunner
@@ -102,6 +103,7 @@ __all__ = [
     "inner_state",
     "open_site",
     "policy",
+    "reproduce",
     "run",
     "site_masks",
     "unpacked",
@@ -114,9 +116,14 @@ def inner_state(state: Any) -> Any:
     return getattr(state, "inner", state)
 
 
-def command(*words: Any) -> str:
+def reproduce(*words: Any) -> str:
+    """What ``python -m reproduction`` prints, after it came to a good end."""
+    return command(*words, program=reproduction)
+
+
+def command(*words: Any, program: Any = app) -> str:
     """What ``unpooled`` prints, after it came to a good end."""
-    got = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "120", "NO_COLOR": "1"})
+    got = CliRunner().invoke(program, [str(word) for word in words], env={"COLUMNS": "120", "NO_COLOR": "1"})
     if got.exception is not None and not isinstance(got.exception, SystemExit):
         raise got.exception
     assert got.exit_code == 0, got.stderr

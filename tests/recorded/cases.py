@@ -737,7 +737,7 @@ def files_policy() -> dict[str, Any]:
 
 @case("files/guide")
 def files_guide() -> dict[str, Any]:
-    return {"methods": text(a.command("methods")), "listed": text(a.command("--list"))}
+    return {"methods": text(a.command("methods")), "listed": text(a.reproduce("--list"))}
 
 
 # ---------------------------------------------------------------- small reproductions
@@ -814,7 +814,7 @@ add("reproduce/garst-fig5/FKM, digits", of_digits, "garst-fig5", 1797, 10, metho
 def by_the_command() -> dict[str, Any]:
     """One experiment from its name to its tables and figures; the page but for how long it took."""
     with in_folder() as folder:
-        a.command("reproduce", "triebe-epochs", "--runs", 1, "--jobs", 1, "--out", "out")
+        a.reproduce("triebe-epochs", "--runs", 1, "--jobs", 1, "--out", "out")
         made = folder / "out" / "triebe-epochs"
         said: dict[str, Any] = {
             path.name: text(path.read_bytes())
