@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 ODD = "a <b>&\"' ü"
 TEXTS = {
     "summary": template("", "opensafely"),
-    "raw": 'version = 2\n[protect]\nmode = "raw"\n',
+    "raw": 'format = 1\n[protect]\nmode = "raw"\n',
     "dp": template("", "strict", rows=500),
 }
 
@@ -81,7 +81,7 @@ def escaped(text):
 # ---------------------------------------------------------------- what it says
 
 
-def test_what_it_says_of_a_site_with_a_copy_is_in_its_folder(sites):
+def test_what_it_says_of_a_site_with_a_summary_table_is_in_its_folder(sites):
     folder = sites / "summary" / "a"
     facts = read(folder)
     text = page(facts)
@@ -107,7 +107,7 @@ def test_what_it_says_of_a_site_with_a_copy_is_in_its_folder(sites):
         assert field in text
 
 
-def test_the_attack_on_a_trusted_site_is_counted(sites):
+def test_the_attack_on_a_raw_site_is_counted(sites):
     text = page(read(sites / "raw" / "a"))
     found = len(on_log(sites / "raw" / "a" / "log.jsonl").rows)
     assert found > 0
@@ -177,7 +177,7 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
     assert text.index("not a registry of unpooled, or damaged") < text.index("What is processed")
 
 
-def test_a_copy_without_ids_says_that_it_cannot_be_renewed(sites):
+def test_a_summary_table_without_ids_says_that_it_cannot_be_renewed(sites):
     text = page(read(sites / "summary" / "a"))
     assert "The copy was made without ids of persons" in text
     assert "when it is renewed" not in text
@@ -253,17 +253,17 @@ def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
     empty.mkdir()
     assert "not the folder of a site: it has neither a copy nor a log" in refused("site", "dpia", empty)
     assert not list(empty.iterdir())
-    (empty / "bad.toml").write_text("version = 2\nx = 1\n")
+    (empty / "bad.toml").write_text("format = 1\nx = 1\n")
     assert "unknown section or key 'x'" in refused(
         "site", "dpia", folder, "--policy", empty / "bad.toml", "--html", empty / "page.html"
     )
     assert not (empty / "page.html").exists()
 
 
-def test_a_changed_copy_is_refused_and_a_changed_log_stands_first(tmp_path):
+def test_a_changed_summary_table_is_refused_and_a_changed_log_stands_first(tmp_path):
     rows = Table.from_columns({"age": np.arange(60.0), "sex": list("fm") * 30})
     folder = tmp_path / "north"
-    SummaryFolder(folder).make(rows, parse("version = 2").protect.settings())
+    SummaryFolder(folder).make(rows, parse("format = 1").protect.settings())
     SummaryFolder(folder).approve(by="Dr. Low")
     open_site("north", folder=folder).close()
     open_site("north", folder=folder).close()

@@ -59,7 +59,7 @@ def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, 
 
 
 @pytest.mark.parametrize("rotated", [False, True])
-def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_copy(tmp_path, rotated):
+def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_summary_table(tmp_path, rotated):
     turns = [RequestId("r", 0, 0, exchange) for exchange in range(3)]
     site = open_site("a", X, parse(RAW), tmp_path)
     for request_id in turns[:2]:
@@ -78,7 +78,7 @@ def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_co
     site.close()
 
 
-def test_an_answer_from_a_copy_is_not_given_again_from_another_copy(tmp_path):
+def test_an_answer_from_a_summary_table_is_not_given_again_from_another_summary_table(tmp_path):
     request_id = RequestId("r", 0, 0, 0)
     answers = []
     for rows in (X, X + 1.0):
@@ -169,7 +169,7 @@ UNITS = {
 
 @pytest.mark.parametrize("first", UNITS)
 @pytest.mark.parametrize("then", UNITS)
-def test_charges_for_rows_are_not_taken_for_charges_for_persons(tmp_path, first, then):
+def test_charges_for_rows_are_not_taken_for_charges_for_people(tmp_path, first, then):
     """A person's rows cost the square of their number: another unit would make old charges wrong."""
     rules = {name: parse(DECLARED.format(unit=text)) for name, text in UNITS.items()}
     open_site("a", TABLE, rules[then], tmp_path).close()

@@ -61,7 +61,7 @@ def test_the_value_of_one_far_person_changes_no_byte(n):
 
 
 @pytest.mark.parametrize("n", [7, 8, 9, 30, 300])
-def test_the_values_of_two_far_persons_change_no_byte(n):
+def test_the_values_of_two_far_people_change_no_byte(n):
     pairs = ((1e4, 1e5), (1e9, 1e5), (1e9, 1e12))
     assert len({digest(far_column(n, {2: a, 4: b})) for a, b in pairs}) == 1
 
@@ -79,7 +79,7 @@ def test_the_grid_and_the_variance_are_not_moved_by_as_many_as_a_group_less_one(
 
 @pytest.mark.parametrize("n", range(5, 10))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_table_of_five_to_nine_persons_shows_nobodys_value(n, seed):
+def test_a_table_of_five_to_nine_people_shows_nobodys_value(n, seed):
     """One group, no trimming of g at either end: no mean is the value of a person, as a median would be."""
     X = np.random.default_rng(seed).lognormal(3, 2, (n, 4))
     copy = microaggregate(X)
@@ -161,7 +161,7 @@ def test_equal_columns_have_equal_cells():
     assert np.array_equal(copy.means["x"], copy.means["again"])
 
 
-def test_columns_with_complementary_holes_show_cells_of_a_group_or_none():
+def test_columns_with_complementary_missing_values_disclose_cells_of_a_group_or_none():
     for seed in range(5):
         rng = np.random.default_rng(seed)
         first = rng.random(120) < 0.5
@@ -192,7 +192,7 @@ def test_the_number_of_rows_of_a_person_changes_no_byte():
     assert len(seen) == 1
 
 
-def test_rows_without_a_person_make_no_copy_and_no_folder(tmp_path):
+def test_rows_without_a_person_make_no_summary_table_and_no_folder(tmp_path):
     """Missing ids are neither a person each nor one person together."""
     path = tmp_path / "rows.csv"
     path.write_text("who,x\n" + "".join(f"{'' if i == 20 else i},{i}\n" for i in range(40)))
@@ -227,7 +227,7 @@ def test_the_order_of_the_file_changes_no_byte():
 
 
 @pytest.mark.parametrize("holders", [1, 3, 4, 5])
-def test_a_level_is_named_from_g_persons_on_and_nowhere_before(holders, tmp_path):
+def test_a_category_is_named_from_g_people_on_and_nowhere_before(holders, tmp_path):
     """In no file and in no answer, whatever is asked of it; visits do not make it more persons."""
     who = [f"P{i}" for i in range(40)] + ["P0"] * 30
     category = ["Wilson"] * holders + ["usual"] * (40 - holders) + ["Wilson"] * 30
@@ -250,7 +250,7 @@ def test_a_level_is_named_from_g_persons_on_and_nowhere_before(holders, tmp_path
     assert named or cell.mass[0, 1] == 0
 
 
-def test_a_thousand_levels_of_one_person_each_are_other():
+def test_a_thousand_categories_of_one_person_each_are_other():
     table = Table.from_columns({"x": np.arange(1000.0), "name": [f"name {i}" for i in range(1000)]})
     copy = microaggregate(table)
     assert copy.categories["name"] == ("other",)
@@ -307,7 +307,7 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
             "digest",
             "names",
             "kinds",
-            "categorical",
+            "categories",
             "incomplete",
             "within",
             "min_group_size",
@@ -330,7 +330,7 @@ def test_no_name_of_a_run_writes_elsewhere_or_changes_an_answer(run, tmp_path):
     assert sorted(p for p in tmp_path.rglob("*") if "sqlite-" not in p.name) == before
 
 
-def test_the_same_turn_with_other_parameters_is_a_function_of_the_copy():
+def test_the_same_request_with_other_parameters_is_a_function_of_the_summary_table():
     """Replayed with other centres, views, verbs and indices: as a site would answer that was never asked."""
     table = rows_of(2)
     asked, fresh = open_site("a", table, AUTO), lambda: open_site("a", table, AUTO)
@@ -463,7 +463,7 @@ def odd_column(rng: np.random.Generator, n: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_an_odd_table_gives_a_copy_that_keeps_its_promises_or_one_clear_error(seed):
+def test_an_odd_table_gives_a_summary_table_that_keeps_its_promises_or_one_clear_error(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.choice([4, 5, 6, 7, 8, 9, 10, 12, 30, 80]))
     names = ["x", "people", "x = a", "x (people with a value)", "a\nb", "ü"][: rng.integers(1, 7)]

@@ -128,7 +128,7 @@ def _killing(rng, door: Door, data: bytes, dies: bool) -> None:
     door.ask(data, float(rng.random() * 0.008) if dies else None)
 
 
-def test_the_same_noise_is_not_sold_twice_under_other_stages(tmp_path):
+def test_the_same_noise_is_not_given_twice_under_other_stages(tmp_path):
     """Another epoch, other sharers, one part more: whatever the masks are, the answer is paid for itself."""
     rules = NOISE + '[aggregation]\nsecure = "required"\n'
     sites = [open_site(f"s{i}", X[i::4], parse(rules), tmp_path / f"s{i}") for i in range(4)]
@@ -223,7 +223,7 @@ def test_a_folder_that_answered_with_noise_answers_in_no_other_way(tmp_path):
     open_site("a", X, parse(NOISE), tmp_path).close()
 
 
-def test_a_shape_of_a_column_is_refused_by_a_site_that_declares_or_copies_it(tmp_path):
+def test_a_shape_of_a_column_is_refused_by_a_site_with_dp_or_a_summary_table(tmp_path):
     """A logarithm fails if somebody has a value of 0 or less: the failure would tell."""
     table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
     declared = NOISE + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
@@ -233,7 +233,7 @@ def test_a_shape_of_a_column_is_refused_by_a_site_that_declares_or_copies_it(tmp
         for question in (AskMoments(), AskNoisyMoments(0.01, np.full(1, 30.0))):
             request = Request(RequestId("r", 0, 0, 0), (Part("total", question, transform, 0),))
             (reply,) = codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies
-            assert "log(x): a copy, or a declared table, has its columns as they are" in reply.reason
+            assert "log(x): a summary table, or a declared table, has its columns as they are" in reply.reason
         site.close()
 
 
@@ -282,7 +282,7 @@ def searched(federation, ask) -> tuple[list, list[str]]:
         if e > 200:
             assert not seen.pop().any()  # nothing is left, at any site
     assert len(refused) > 15
-    assert all(text.startswith("-") and "the secure sum cannot be" in text for text in wrapped)
+    assert all(text.startswith("-") and "the secure sum is not possible" in text for text in wrapped)
     assert all("0 of 4 sites" in text for text in refused)  # all refuse, or none: not one by its numbers
     return seen, refused
 
@@ -306,7 +306,7 @@ def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
         site.close()
 
 
-def test_a_search_over_scales_of_a_view_ends_where_steps_would_tell(tmp_path):
+def test_a_search_over_scales_of_a_transform_ends_where_steps_would_tell(tmp_path):
     rows = {f"s{i}": X[i::4] for i in range(4)}
     sites = [open_site(name, own, parse(SUMS), tmp_path / name) for name, own in rows.items()]
     federation = Simulation(sites, secure=SecureSums())
@@ -440,7 +440,7 @@ class _Fewer:
         return self._inner.send_and_receive(requests)
 
 
-def test_two_stages_in_one_envelope_and_parts_out_of_order_are_refused(tmp_path):
+def test_two_stages_in_one_request_and_parts_out_of_order_are_refused(tmp_path):
     federation, sites = federated(tmp_path)
     seen: list[Request] = []
     send_and_receive = federation._remote._transport.send_and_receive
@@ -457,7 +457,7 @@ def test_two_stages_in_one_envelope_and_parts_out_of_order_are_refused(tmp_path)
     )
     (part, stage) = masked.parts
     for parts, says in (
-        ((part, stage, stage), "knows of no such sum|two stages"),
+        ((part, stage, stage), "does not know this sum|two stages"),
         ((part, replace(stage, question=replace(stage.question, parts=(0, 0)))), "not a sum|no such sum"),
         ((part, replace(stage, question=replace(stage.question, parts=()))), "not a sum|single site's reply"),
         ((part, part, stage), "not a sum|no such sum"),
@@ -469,7 +469,7 @@ def test_two_stages_in_one_envelope_and_parts_out_of_order_are_refused(tmp_path)
         site.close()
 
 
-def test_noise_and_copies_do_not_mix_and_it_is_said_before_anything_is_asked(tmp_path):
+def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_is_asked(tmp_path):
     """One site with noise among sites with copies: private for all, or refused; no budget is touched."""
     from unpooled.app.job import Job, parse_ks
     from unpooled.data import PreparationOptions
@@ -486,7 +486,7 @@ def test_noise_and_copies_do_not_mix_and_it_is_said_before_anything_is_asked(tmp
     federation = Simulation(sites)
     bounds = (("x", -30.0, 30.0), ("y", -30.0, 30.0))
     plain = Job(("",), parse_ks("3"))
-    with pytest.raises(InputError, match="s1 answers with noise only, and this run is not private"):
+    with pytest.raises(InputError, match="s1 answers only with differential privacy, and this run is not private"):
         do(plain.algorithm(), federation, seed=0)
     private = Job(("",), (3,), preparation_options=PreparationOptions(bounds=bounds), epsilon=1.0)
     with pytest.raises(InputError, match=r"s0, s2: .*private for all"):
@@ -612,7 +612,7 @@ log.append("release", payload="short")
 """
 
 
-def test_a_full_disk_is_said_and_leaves_the_log_whole(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_the_log_whole(tmp_path):
     from unpooled.site.log import verify
 
     log = tmp_path / "log.jsonl"

@@ -38,7 +38,7 @@ def attacked(name: str, mode: str, seed: int = 0) -> int:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nobody_beyond_the_copy(name):
+def test_nobody_beyond_the_summary_table(name):
     assert attacked(name, "summary") == 0
 
 
@@ -70,7 +70,7 @@ def test_six_visits_of_one_patient_are_one_person():
     assert asking(copied)(cell, PLAIN).mass[0, 1] == 0
 
 
-def test_a_row_that_is_added_changes_nothing_until_a_new_copy(tmp_path):
+def test_a_row_that_is_added_changes_nothing_until_a_new_summary_table(tmp_path):
     table = rows_of(1)
     rules = parse(f"format = 1\n{PROTECTED['summary']}")
     cell = AskClusterSums(np.array([[[0.0, 0.0], [9.0, 9.0]]]))
@@ -103,7 +103,7 @@ def test_a_dominating_person_cannot_be_read_off(far):
     assert np.abs(others.means["0"] - 50).max() < 100
 
 
-def test_what_is_found_of_a_copy_are_means_of_groups():
+def test_what_is_found_of_a_summary_table_are_means_of_groups():
     """The strongest attack on a copy gives the copy: every value it finds is one of its rows."""
     table = rows_of(3)
     site = opened("summary", table)

@@ -71,13 +71,13 @@ def refusals(tables, rules: str, transform) -> set[str]:
     return {why.partition(": ")[2] for why in found} if len(found) == 2 else found
 
 
-def test_levels_of_a_column_of_numbers_do_not_tell_whether_anybody_has_a_one():
+def test_categories_of_a_column_of_numbers_do_not_tell_whether_anybody_has_a_one():
     ill = np.arange(90) == 40
     tables = [
         Table.from_columns({"x": X[:, 0], "ill": values}) for values in (np.zeros(90), ill.astype(float))
     ]
     transform = Preparation((Category("ill", ("a",), False, -1, 1.0),), drop=False)
-    assert refusals(tables, COLUMNS, transform) == {"levels of column ill, which holds numbers"}
+    assert refusals(tables, COLUMNS, transform) == {"categories of column ill, which holds numbers"}
 
 
 @pytest.mark.parametrize("rows", [89, 90, 91])
@@ -88,10 +88,10 @@ def test_a_shift_of_every_row_does_not_tell_how_many_there_are(rows):
     }
 
 
-def test_a_view_that_would_fill_the_memory_of_large_sites_only_is_refused_by_all():
+def test_a_transform_that_would_fill_the_memory_of_large_sites_only_is_refused_by_all():
     transform = Preparation((Number("x", 0.0, 0.0, 1.0),) * 1000, drop=False)
     table = Table.from_columns({"x": X[:, 0], "ill": np.zeros(90)})
-    assert refusals([table], COLUMNS, transform) == {"a view with a column twice"}
+    assert refusals([table], COLUMNS, transform) == {"a preparation with a column twice"}
 
 
 def test_a_fill_without_a_place_does_not_tell_whether_a_value_is_missing():
@@ -171,7 +171,7 @@ def test_a_price_that_is_no_price_is_no_message(mu):
     assert spent(site) == 0
 
 
-def test_parts_of_one_envelope_are_paid_together_or_not_at_all():
+def test_parts_of_one_request_are_paid_together_or_not_at_all():
     site = open_site("a", X, parse(NOISE))
     half = replace(CHEAP, mu=0.8 * site._guards[-1]._limits.spent ** 0.5)  # 64 % of the budget
     parts = [Part("total", half, None, i) for i in range(2)]
@@ -194,7 +194,7 @@ def test_a_noisy_question_that_calls_itself_a_stage_costs_nothing(tmp_path):
     site.close()
 
 
-def test_what_was_paid_and_could_not_be_kept_is_paid_again_and_never_shown(tmp_path, monkeypatch):
+def test_what_was_paid_and_could_not_be_kept_is_paid_again_and_never_disclosed(tmp_path, monkeypatch):
     """A disk that is full between price and answer: one answer leaves, and two prices are in the ledger."""
     site, request_id, part = (
         open_site("a", X, parse(NOISE), tmp_path),
@@ -305,19 +305,19 @@ def test_the_last_bits_of_sums_in_many_scales_tell_the_size_of_the_smallest_part
 
 
 LIES = {
-    "a roster of another run": {
+    "a participant list of another run": {
         "participants": as_array(codec.encode(Participants("q", ("s3",), ("00" * 32,))))
     },
-    "a roster that nobody signed": {
+    "a participant list that nobody signed": {
         "participants": as_array(codec.encode(Participants("r", ("s3",), ("00" * 32,))))
     },
-    "no roster": {"participants": as_array(b"no roster")},
+    "no participant list": {"participants": as_array(b"no participant list")},
     "others have left": {"departed": ("s0", "s1")},
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_site_that_lies_about_the_roster_is_left_out_by_name_and_the_run_goes_on(tmp_path, lie):
+def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run_goes_on(tmp_path, lie):
     """The first word of a site, beside its key: what it remembers of the run."""
     authority, rules = Identity.new(), parse("format = 1\n[protect]\nauto_approve = true\n")
     sites = [

@@ -154,7 +154,7 @@ def test_what_is_left_out_costs_the_rows_of_small_clusters_and_nothing_where_all
     assert both[0] == both[1]
 
 
-def test_said_two_sums_whose_cells_differ_by_rows_of_one_site_show_their_difference():
+def test_documented_two_sums_whose_cells_differ_by_rows_of_one_site_disclose_their_difference():
     """Every cell has three sites. Only what sites answer from, and secure sums, is between this and a row."""
     rows = {s: np.array([[0.0], [1.0], [10.0], [11.0]]) + 0.01 * i for i, s in enumerate("abc")}
     rows["a"] = np.append(rows["a"], [[5.4]], axis=0)
@@ -214,7 +214,7 @@ def test_who_is_late_in_the_first_sum_stays_out_where_there_is_one_set():
     assert bits(first.total()) == bits(second.total())
 
 
-def test_one_set_is_also_kept_where_the_sites_of_a_region_below_change():
+def test_one_set_is_also_kept_where_the_sites_of_a_relay_below_change():
     rows, away = split(blobs(1, n=80)[0], 4, 1), set()
     below = RemoteFederation(
         Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
@@ -266,7 +266,7 @@ def test_a_country_cannot_difference_regions_by_other_lists_of_them_nor_replay_a
     )
     other = replace(last, terms=terms, participants=fewer, keys=last.keys[:3])
     assert (
-        "another roster than the one that this run began with"
+        "the participant list is not the one that this run began with"
         in stage(relays[0], other, terms.request_id).reason
     )
     low = replace(
@@ -317,7 +317,7 @@ def test_a_sum_that_cannot_be_is_refused_by_name(lie, why):
     assert why in got.refusals["r"]
 
 
-def test_said_a_relay_that_lies_about_its_members_is_believed():
+def test_documented_a_relay_that_lies_about_its_members_is_believed():
     """It may invent sites, or leave a key out. It harms those whose replies it reads anyway, and the sum."""
     rows = {"a": np.ones((5, 2))}
     got = asked(above([liar(rows, told(sites=50))]), AskMoments())
@@ -334,13 +334,13 @@ def test_said_a_relay_that_lies_about_its_members_is_believed():
     assert asked(above(twice), AskMoments()).total().n == 10  # counted twice, and not found
 
 
-def test_said_a_site_with_two_keys_and_two_names_is_two_sites():
+def test_documented_a_site_with_two_keys_and_two_names_is_two_sites():
     members = [Site(name, np.ones((5, 2)), key=key * 10) for name, key in (("a", "feed"), ("b", "beef"))]
     relays = [Relay(f"r{i}", [m], RelayRules(min_sites=1)) for i, m in enumerate(members)]
     assert asked(above(relays), AskMoments()).total().n == 10
 
 
-def test_in_a_secure_sum_a_region_cannot_be_told_from_a_site_by_its_masked_reply():
+def test_in_a_secure_sum_a_relay_cannot_be_distinguished_from_a_site_by_its_masked_reply():
     """The words are masked, and as long as those of a site: the number of its sites is in none of them."""
     rows = split(blobs(1, n=60)[0], 12, 1)
     relays = cells_of(rows)[:2]

@@ -87,7 +87,7 @@ def test_a_fill_counts_as_what_is_subtracted():
     assert "far below" in refusal(USUAL, part(2.0**50))
 
 
-def test_the_size_that_a_copy_states_is_that_of_its_schema():
+def test_the_size_that_a_summary_table_states_is_that_of_its_schema():
     """A power of 1000 only where the schema states none: all means between 0 and 1."""
     table = Table.from_columns({"age": RNG.normal(50, 3, 200), "share": RNG.uniform(0.2, 0.8, 200)})
     sizes = stated_sizes(microaggregate(table, SummarySettings(min_group_size=5)))

@@ -140,7 +140,7 @@ def test_a_study_that_was_withdrawn_is_not_approved_again_where_its_file_is_lost
     end.close()
 
 
-def test_a_running_site_answers_from_no_copy_and_under_no_rules_that_were_replaced(hospital):
+def test_a_running_site_answers_from_no_summary_table_and_under_no_rules_that_were_replaced(hospital):
     Path(hospital.policy).write_text("format = 1\n")
     place, ages = SummaryFolder(Path(hospital.folder)), np.arange(60.0) % 31 + 40
     place.make(Table.from_columns({"age": ages, "hiv": (np.arange(60) % 7 == 0) * 1.0}), SummarySettings())
@@ -180,7 +180,7 @@ def reopened(sites, folder, name, table, rules):
     sites[name] = open_site(name, table, parse(rules), folder / name, authority=AUTHORITY.public)
 
 
-def test_a_sum_that_was_masked_from_rows_is_not_opened_by_a_site_that_has_a_copy_now(tmp_path):
+def test_a_sum_that_was_masked_from_rows_is_not_opened_by_a_site_that_has_a_summary_table_now(tmp_path):
     sites = three(tmp_path, {"s0": RAW, "s1": COPY, "s2": COPY}, TABLES)
     slow = SlowCoordinator(sites)
     slow.begin(request_id(), AskMoments())
@@ -226,7 +226,7 @@ def test_one_exchange_is_not_summed_from_rows_that_have_changed(tmp_path):
     reopened(sites, tmp_path, "s0", changed, rules)
     slow.begin(request_id(), AskMoments(), epoch="last")
     assert slow.rest() is None
-    assert "another sum of this exchange was opened before" in slow.refused["s0"]
+    assert "another sum of this exchange was unmasked before" in slow.refused["s0"]
 
 
 def test_a_sum_over_fewer_sites_than_the_minimum_of_now_is_not_masked(tmp_path):
@@ -236,7 +236,7 @@ def test_a_sum_over_fewer_sites_than_the_minimum_of_now_is_not_masked(tmp_path):
     slow.stage()
     reopened(sites, tmp_path, "s0", None, COPY + "[aggregation]\nmin_sites = 5\n")
     assert slow.rest() is None
-    assert slow.refused["s0"] == "a sum over 3 sites, this site's minimum is 5"
+    assert slow.refused["s0"] == "a sum over 3 sites, and this site's minimum is 5"
 
 
 # ---------------------------------------------------------------- regions
@@ -278,7 +278,7 @@ def test_with_one_set_a_run_keeps_its_members_while_another_run_is_asked(tmp_pat
     relay.close()
 
 
-def test_with_one_set_the_sites_of_a_region_below_are_counted_after_a_restart(tmp_path):
+def test_with_one_set_the_sites_of_a_relay_below_are_counted_after_a_restart(tmp_path):
     below, rules = members(), RelayRules(min_sites=2)
     regions = [Relay("low", below, rules), Relay("other", members(), rules)]
     above = Relay("up", regions, RelayRules(min_sites=2, fixed_membership=True), folder=tmp_path)

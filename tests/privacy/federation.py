@@ -35,7 +35,7 @@ class Vector(Summable, prefix="federation"):
 
 
 class Ring:
-    """Some members, the roster of their run, and the coordinator's place in it."""
+    """Some members, the participant list of their run, and the coordinator's place in it."""
 
     def __init__(self, n: int, *, run: str = "run", min_sites: int = 3) -> None:
         self.names = tuple(f"s{i:03d}" for i in range(n))
@@ -51,7 +51,7 @@ class Ring:
         self.parts = (Part("total", AskMoments(), None, 0),)
 
     def signed(self, run: str, **other: str) -> Participants:
-        """The roster of a run, signed by the authority; ``other`` identities in place of the sites' own."""
+        """The participant list of a run, signed by the authority; ``other`` identities in place of the sites' own."""
         keys = {name: identity.public.hex() for name, identity in self.identities.items()} | other
         participants = Participants(run, tuple(sorted(keys)), tuple(keys[name] for name in sorted(keys)))
         return dataclasses.replace(participants, signature=self.authority.sign(participants.statement).hex())

@@ -14,7 +14,7 @@ from unpooled.privacy.dp.discrete_gaussian import (
     accepted,
     discrete_gaussian,
     exp_bounds,
-    level_bounds,
+    cdf_bounds,
 )
 from unpooled.privacy.dp.noise import SimulatedAccountant
 
@@ -63,7 +63,7 @@ def test_a_tie_is_decided_by_further_bits(monkeypatch):
     s = 2**30 + 7
     j, k = 123_456_789, 2
     limit = exp_bounds(j * (2 * k * s + j), 2 * s * s, 64)[0]
-    level = level_bounds(k - 1, 64)[0] + 1  # just above the limit to k
+    level = cdf_bounds(k - 1, 64)[0] + 1  # just above the limit to k
     place = j << (64 - (s - 1).bit_length())
     tie = np.array([[place], [level], [limit]], dtype=np.uint64)
     asked = []
@@ -73,7 +73,7 @@ def test_a_tie_is_decided_by_further_bits(monkeypatch):
     assert asked == [8, 8]
     for byte, levels in ((b"\x00", 0), (b"\xff", 1)):
         monkeypatch.setattr(module.os, "urandom", lambda n, byte=byte: byte * n)
-        assert module._levels(np.array([level_bounds(0, 64)[0]], dtype=np.uint64)).tolist() == [levels]
+        assert module._levels(np.array([cdf_bounds(0, 64)[0]], dtype=np.uint64)).tolist() == [levels]
     rest = iter([b"\xff" * 8, b"\x00" * 8])  # far in the tail: 1 - 2^-128, whatever it is compared with
     monkeypatch.setattr(module.os, "urandom", lambda n: next(rest))
     (far,) = module._levels(np.array([2**64 - 1], dtype=np.uint64)).tolist()
@@ -83,7 +83,7 @@ def test_a_tie_is_decided_by_further_bits(monkeypatch):
 def test_bounds_enclose_and_shrink():
     for bits in (64, 128):
         for level, limit in enumerate(LIMITS):
-            low, high = level_bounds(level, bits)
+            low, high = cdf_bounds(level, bits)
             assert low <= limit * 2**bits <= high <= low + 2
         for above, below in ((0, 1), (1, 3), (22, 1), (isqrt(2 * 10**40), 10**19)):
             low, high = exp_bounds(above, below, bits)

@@ -133,14 +133,14 @@ def test_the_scales_are_those_of_the_whole_to_the_last_bit_however_it_is_divided
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("person", ["", "who"])
-def test_one_part_is_the_very_copy_of_one_process(seed, person):
+def test_one_part_is_the_very_summary_table_of_one_process(seed, person):
     table = some_table(seed, 700)
     settings = SummarySettings(person=person, consumption=("x",))
     _, (copy,) = planned([table], settings)
     assert copy.digest == microaggregate(table, settings).digest
 
 
-def test_one_part_of_an_array_is_the_very_copy_of_one_process():
+def test_one_part_of_an_array_is_the_very_summary_table_of_one_process():
     X = np.random.default_rng(0).normal(size=(300, 3))
     X[np.random.default_rng(1).random(X.shape) < 0.02] = np.nan
     plan, (copy,) = planned([X], SummarySettings())
@@ -149,7 +149,7 @@ def test_one_part_of_an_array_is_the_very_copy_of_one_process():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_rule_of_the_copy_holds_over_all_parts(seed):
+def test_every_rule_of_the_summary_table_holds_over_all_parts(seed):
     table = some_table(seed, 600)
     settings = SummarySettings(person="who", min_group_size=6)
     first = make_first_summary(table, settings)
@@ -190,7 +190,7 @@ def test_the_variance_within_groups_is_that_over_all_parts():
     assert copies[0].within[0] == float(f"{inside / len(X):.1e}")
 
 
-def test_a_level_of_too_few_persons_of_the_whole_shows_in_no_part():
+def test_a_category_of_too_few_people_of_the_whole_shows_in_no_part():
     """Attack: a level that all its holders bring into one part, where the part alone might count it."""
     rng = np.random.default_rng(0)
     kinds = np.array(["a"] * 300, dtype=object)
@@ -207,7 +207,7 @@ def test_a_level_of_too_few_persons_of_the_whole_shows_in_no_part():
     assert sum(copy.counts["kind"][:, 1].sum() for copy in copies) == 5
 
 
-def test_a_level_that_each_part_has_too_few_of_is_named_if_the_whole_has_enough():
+def test_a_category_that_each_part_has_too_few_of_is_named_if_the_whole_has_enough():
     rng = np.random.default_rng(0)
     kinds = np.array((["b"] * 2 + ["a"] * 28) * 5, dtype=object)  # two in each part, ten in all
     tables = [
@@ -220,7 +220,7 @@ def test_a_level_that_each_part_has_too_few_of_is_named_if_the_whole_has_enough(
         assert (copy.people_with_value("kind") >= 5).all()
 
 
-def test_a_level_of_one_part_and_an_empty_one_of_another_are_columns_of_all():
+def test_a_category_of_one_part_and_an_empty_one_of_another_are_columns_of_all():
     one = Table.from_columns({"x": np.arange(20.0), "kind": ["a", "b"] * 10, "z": np.arange(20.0)})
     two = Table.from_columns({"x": np.arange(20.0), "kind": [None] * 20, "z": np.full(20, np.nan)})
     _, copies = planned([one, two], SummarySettings(min_group_size=5))
@@ -276,19 +276,19 @@ def test_parts_that_do_not_fit_are_named(columns, message):
         planned([Table.from_columns({"x": np.arange(10.0)}), Table.from_columns(columns)], SummarySettings())
 
 
-def test_too_few_persons_in_all_parts_together():
-    with pytest.raises(TooFewPeopleError, match="there are fewer than 5 persons"):
+def test_too_few_people_in_all_parts_together():
+    with pytest.raises(TooFewPeopleError, match="there are fewer than 5 people"):
         planned([np.zeros((2, 1)), np.zeros((2, 1))], SummarySettings())
 
 
-def test_a_category_of_too_many_levels_in_all_is_text():
+def test_a_column_of_too_many_categories_in_all_is_text():
     parts = [Table.from_columns({"kind": [f"{i}-{j}" for j in range(600)] * 2}) for i in range(2)]
     plan, copies = planned(parts, SummarySettings(min_group_size=3))
     assert plan.scales.columns == (("kind", "kind", "text"),)
     assert {copy.kinds for copy in copies} == {("text",)}
 
 
-def test_a_category_of_too_many_levels_in_all_is_no_twin_of_a_number():
+def test_a_column_of_too_many_categories_in_all_is_not_collinear_with_a_number():
     """One process reads it as text, and looks for twins among numbers and categories."""
     codes = np.repeat(np.arange(1100), 2)
     y = np.random.default_rng(0).normal(size=1100)[codes]
@@ -306,7 +306,7 @@ def test_a_category_of_too_many_levels_in_all_is_no_twin_of_a_number():
     assert plan.scales.spreads["y"] == whole.spreads["y"]
 
 
-def test_the_plan_does_not_name_a_rare_level():
+def test_the_plan_does_not_name_a_rare_category():
     kinds = ["a", "b", "b"] * 20
     tables = [
         Table.from_columns({"x": np.arange(60.0), "kind": [*own, *kinds[1:]]}) for own in (["secret"], ["a"])
@@ -316,7 +316,7 @@ def test_the_plan_does_not_name_a_rare_level():
     assert "secret" not in repr(plan)
 
 
-def test_joined_tables_have_the_rows_of_all_with_the_levels_of_all():
+def test_joined_tables_have_the_rows_of_all_with_the_categories_of_all():
     one = Table.from_columns({"who": ["p", "q"], "x": [1.0, np.nan]})
     two = Table(
         ("x", "who"), ("empty", "text"), {"who": ("q", "r")}, np.array([[np.nan, 0.0], [np.nan, 1.0]])

@@ -74,7 +74,7 @@ def test_negation() -> None:
 
 
 @pytest.mark.parametrize(("largest", "rows"), [(1e10, 1.0), (np.nan, 3.0), (1e8, 2000.0), (np.inf, 1.0)])
-def test_what_could_go_beyond_the_range_is_said_beforehand(largest: float, rows: float) -> None:
+def test_what_could_go_beyond_the_range_is_reported_beforehand(largest: float, rows: float) -> None:
     with pytest.raises(InputError, match=r"site a: values up to .* are too large for secure sums"):
         check_range("site a", largest, rows)
     check_range("site a", 1e6, 1e6)

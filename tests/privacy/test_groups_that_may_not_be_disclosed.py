@@ -43,7 +43,7 @@ def test_it_is_refused_by_its_rule_and_nothing_is_kept_of_it(wrong, rule):
         found.add(group("dfg"))  # d is shown now
 
 
-def test_a_column_needs_as_many_persons_as_a_group_and_no_more():
+def test_a_column_needs_as_many_people_as_a_group_and_no_more():
     for g in (3, 8, 20):
         least = max(g, _FEWEST)
         assert too_few(least - 1, g)

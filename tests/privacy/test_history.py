@@ -76,7 +76,7 @@ def test_the_judge_against_all_small_coefficients():
 # ---------------------------------------------------------------- the rules by hand
 
 
-def test_a_group_needs_g_persons_in_every_column_that_it_shows():
+def test_a_group_needs_g_people_in_every_column_that_it_shows():
     found = History(3)
     with pytest.raises(InputError, match="R1"):
         found.check(group("ab"))
@@ -126,7 +126,7 @@ def test_from_a_group_without_anybody_new_nobody_returns():
     assert found.may_return("e")
 
 
-def test_a_keeper_has_a_value_in_every_column_that_is_shown_or_there_are_several():
+def test_a_withheld_person_has_a_value_in_every_disclosed_column_or_there_are_several():
     found = History(2)
     found.add(ReleasedGroup({"a": 0b011, "b": 0b101, "c": 0b111, "d": 0b111}, 0b111))
     found.retire(1)
@@ -206,7 +206,7 @@ def broken(found: list[ReleasedGroup], g: int) -> bool:
     ("g", "histories"),
     [(2, 60), (3, 40), (4, 12), *(pytest.param(g, 2000, marks=pytest.mark.long) for g in (2, 3, 4))],
 )
-def test_no_combination_of_all_sums_ever_shown_is_about_fewer_than_g_persons(g, histories):
+def test_no_combination_of_all_sums_ever_disclosed_is_about_fewer_than_g_people(g, histories):
     groups = people = returned = 0
     for seed in range(histories):
         history = History(g)

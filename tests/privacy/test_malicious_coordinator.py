@@ -87,13 +87,13 @@ def swapped(ask, identity, run="run", public=None):
     return keys
 
 
-@move(SHARES, "the key of s002 comes with another identity than the roster's")
+@move(SHARES, "the identity of s002 differs from the participant list")
 def a_key_signed_by_another_identity(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, keys=swapped(ask, Identity.new())))
 
 
-@move(SHARES, "the roster is not signed by the authority")
-def a_roster_of_the_coordinators_making(ring, member, ask):
+@move(SHARES, "the participant list is not signed by the authority")
+def a_participants_of_the_coordinators_making(ring, member, ask):
     invented = Identity.new()
     participants = replace(
         ring.signed("run", s002=invented.public.hex()), signature=ask.participants.signature
@@ -104,8 +104,8 @@ def a_roster_of_the_coordinators_making(ring, member, ask):
     )
 
 
-@move(MASKED, "another roster than the one that this run began with")
-def another_roster_in_the_middle_of_a_run(ring, member, ask):
+@move(MASKED, "the participant list is not the one that this run began with")
+def another_participants_in_the_middle_of_a_run(ring, member, ask):
     invented, old = Identity.new(), ring.asks[SHARES]["s000"]
     participants = ring.signed("run", s002=invented.public.hex())
     terms = replace(old.terms, request_id=ring.request_id(1), participants=participants.digest)
@@ -114,8 +114,8 @@ def another_roster_in_the_middle_of_a_run(ring, member, ask):
     )
 
 
-@move(MASKED, "another roster than the one that this run began with")
-def a_roster_with_one_site_less_in_the_same_run(ring, member, ask):
+@move(MASKED, "the participant list is not the one that this run began with")
+def a_participants_with_one_site_less_in_the_same_run(ring, member, ask):
     old = ring.asks[SHARES]["s000"]
     participants = replace(
         ring.participants, sites=ring.names[:-1], identities=ring.participants.identities[:-1]
@@ -129,7 +129,7 @@ def a_roster_with_one_site_less_in_the_same_run(ring, member, ask):
     )
 
 
-@move(MASKED, "s002 has another key than this site saw first")
+@move(MASKED, "s002 has another key than the pinned one")
 def a_new_key_of_a_site_in_the_next_run(ring, member, ask):
     invented, old, request_id = Identity.new(), ring.asks[SHARES]["s000"], RequestId("next", 0, 0, 0)
     member.keys(request_id, AskKeys("e"))
@@ -139,40 +139,40 @@ def a_new_key_of_a_site_in_the_next_run(ring, member, ask):
     member.shares(request_id, replace(old, terms=terms, participants=participants, keys=keys))
 
 
-@move(SHARES, "the roster is that of another run")
-def the_roster_of_another_run(ring, member, ask):
+@move(SHARES, "the participant list is that of another run")
+def the_participants_of_another_run(ring, member, ask):
     participants = ring.signed("other")
     terms = replace(ask.terms, participants=participants.digest)
     member.shares(ring.request_id(), replace(ask, terms=terms, participants=participants))
 
 
-@move(SHARES, "does not hold this site's own key")
-def a_roster_with_another_key_of_this_site(ring, member, ask):
+@move(SHARES, "does not have this site's own key")
+def a_participants_with_another_key_of_this_site(ring, member, ask):
     participants = ring.signed("run", s000=Identity.new().public.hex())
     terms = replace(ask.terms, participants=participants.digest)
     member.shares(ring.request_id(), replace(ask, terms=terms, participants=participants))
 
 
-@move(SHARES, "two of them have one key")
+@move(SHARES, "two of them have the same key")
 def one_key_under_two_names(ring, member, ask):
     participants = ring.signed("run", s003=ring.identities["s002"].public.hex())
     terms = replace(ask.terms, participants=participants.digest)
     member.shares(ring.request_id(), replace(ask, terms=terms, participants=participants))
 
 
-@move(SHARES, "a key that is not one")
-def a_roster_of_no_keys(ring, member, ask):
+@move(SHARES, "an invalid key")
+def a_participants_of_no_keys(ring, member, ask):
     participants = ring.signed("run", s003="zz")
     terms = replace(ask.terms, participants=participants.digest)
     member.shares(ring.request_id(), replace(ask, terms=terms, participants=participants))
 
 
-@move(SHARES, "of another roster")
-def terms_of_another_roster(ring, member, ask):
+@move(SHARES, "for another participant list")
+def terms_of_another_participants(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, terms=replace(ask.terms, participants="0" * 64)))
 
 
-@move(SHARES, "the key of s002 comes with another identity than the roster's")
+@move(SHARES, "the identity of s002 differs from the participant list")
 def a_key_of_another_site_under_this_name(ring, member, ask):
     keys = ask.keys.copy()
     keys[2] = keys[3]
@@ -199,19 +199,19 @@ def a_key_of_small_order(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, keys=keys))
 
 
-@move(SHARES, "said to be this site's is not")
+@move(SHARES, "the key of this site in the request is not its own")
 def another_key_as_this_sites_own(ring, member, ask):
     keys = ask.keys.copy()
     keys[0, 32:] = ring.keys["s001"].data[32:]
     member.shares(ring.request_id(), replace(ask, keys=keys))
 
 
-@move(SHARES, "keys of shape")
+@move(SHARES, "the keys of 7 sites have the shape")
 def too_few_keys(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, keys=ask.keys[:-1]))
 
 
-@move(SHARES, "threshold 4 for 7 of 7 sites, this site's minimum is 5")
+@move(SHARES, "threshold 4 for 7 of 7 sites, and this site's minimum is 5")
 def a_lowered_threshold(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, terms=replace(ask.terms, threshold=4)))
 
@@ -221,8 +221,8 @@ def a_threshold_that_nobody_reaches(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, terms=replace(ask.terms, threshold=8)))
 
 
-@move(SHARES, "a sum over 2 sites, this site's minimum is 3")
-def a_roster_of_two(ring, member, ask):
+@move(SHARES, "a sum over 2 sites, and this site's minimum is 3")
+def a_participants_of_two(ring, member, ask):
     participants = replace(
         ring.participants, sites=ring.names[:2], identities=ring.participants.identities[:2]
     )
@@ -231,13 +231,13 @@ def a_roster_of_two(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, terms=terms, participants=participants, keys=ask.keys[:2]))
 
 
-@move(SHARES, "threshold 3 for 3 of 7 sites, this site's minimum is 5")
+@move(SHARES, "threshold 3 for 3 of 7 sites, and this site's minimum is 5")
 def a_sum_over_three_of_seven(ring, member, ask):
     terms = replace(ask.terms, sites=ring.names[:3], threshold=3)
     member.shares(ring.request_id(), replace(ask, terms=terms, keys=ask.keys[:3]))
 
 
-@move(SHARES, "t000 is not on the roster")
+@move(SHARES, "t000 is not a participant")
 def an_invented_site(ring, member, ask):
     terms = replace(ask.terms, sites=(*ask.terms.sites, "t000"), threshold=6)
     member.shares(ring.request_id(), replace(ask, terms=terms))
@@ -254,17 +254,17 @@ def a_sum_without_the_site_that_is_asked(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, terms=replace(ask.terms, sites=ask.terms.sites[1:])))
 
 
-@move(SHARES, "of another exchange")
+@move(SHARES, "for another exchange")
 def terms_of_another_round(ring, member, ask):
     member.shares(ring.request_id(5), ask)
 
 
-@move(SHARES, "no key of this run and epoch")
+@move(SHARES, "no key for this run and epoch")
 def an_epoch_that_never_was(ring, member, ask):
     member.shares(ring.request_id(), replace(ask, terms=replace(ask.terms, epoch="f")))
 
 
-@move(SHARES, "no key of this run and epoch")
+@move(SHARES, "no key for this run and epoch")
 def a_run_without_keys(ring, member, ask):
     request_id = replace(ring.request_id(), run="other")
     member.shares(request_id, replace(ask, terms=replace(ask.terms, request_id=request_id)))
@@ -279,13 +279,13 @@ def other_terms_once_begun(ring, member, ask):
     member.shares(ring.request_id(), replace(shares, terms=replace(shares.terms, threshold=6)))
 
 
-@move(MASKED, "not those that the terms of the sum name")
+@move(MASKED, "not those in the terms of the sum")
 def another_question_than_the_others_get(ring, member, ask):
     parts = (Part("total", AskMoments(np.array([9.0])), None, 0),)
     member.masked(ring.request_id(), ask, parts, [Vector(np.array([1.0, 2.0]))])
 
 
-@move(MASKED, "4 sharers, the threshold is 5")
+@move(MASKED, "4 sharers, and the threshold is 5")
 def sharers_below_the_threshold(ring, member, ask):
     mask(ring, member, replace(ask, sharers=ask.sharers[:4], sealed=ask.sealed[:3]))
 
@@ -295,7 +295,7 @@ def sharers_without_this_site(ring, member, ask):
     mask(ring, member, replace(ask, sharers=ask.sharers[1:], sealed=ask.sealed[1:]))
 
 
-@move(MASKED, "not among those who may be")
+@move(MASKED, "not among the allowed sites")
 def sharers_that_were_not_asked(ring, member, ask):
     mask(ring, member, replace(ask, sharers=(*ask.sharers[:-1], "s999")))
 
@@ -318,7 +318,7 @@ def shares_of_an_earlier_round(ring, member, ask):
     mask(ring, member, replace(later, sealed=ask.sealed), 1)
 
 
-@move(MASKED, "sealed shares of shape")
+@move(MASKED, "the sealed shares of 7 sites have the shape")
 def shares_of_wrong_length(ring, member, ask):
     mask(ring, member, replace(ask, sealed=ask.sealed[:, :-1]))
 
@@ -341,13 +341,13 @@ def back_to_an_old_round(ring, member, ask):
     member.shares(ring.request_id(), old)
 
 
-@move(MASKED, "knows of no such sum, or it is over")
+@move(MASKED, "does not know this sum, or the sum is over")
 def a_masked_reply_of_an_old_round(ring, member, ask):
     go_on(ring, MASKED, 1)
     mask(ring, member, ask)
 
 
-@move(MASKED, "knows of no such sum")
+@move(MASKED, "does not know this sum")
 def a_stage_of_another_epoch(ring, member, ask):
     mask(ring, member, replace(ask, epoch="f"))
 
@@ -355,7 +355,7 @@ def a_stage_of_another_epoch(ring, member, ask):
 # ---------------------------------------------------------------- at the list of survivors
 
 
-@move(AGREED, "4 survivors, the threshold is 5")
+@move(AGREED, "4 survivors, and the threshold is 5")
 def survivors_below_the_threshold(ring, member, ask):
     member.sign_consistency(ring.request_id(), replace(ask, survivors=ask.survivors[:4]))
 
@@ -365,7 +365,7 @@ def survivors_without_this_site(ring, member, ask):
     member.sign_consistency(ring.request_id(), replace(ask, survivors=ask.survivors[1:]))
 
 
-@move(AGREED, "not among those who may be")
+@move(AGREED, "not among the allowed sites")
 def survivors_that_never_shared(ring, member, ask):
     member.sign_consistency(ring.request_id(), replace(ask, survivors=(*ask.survivors, "s999")))
 
@@ -405,7 +405,7 @@ def other_survivors_than_were_signed(ring, member, ask):
     member.unmask(ring.request_id(), replace(ask, survivors=survivors, dropped=("s005", "s006")))
 
 
-@move(OPENED, "4 signers, the threshold is 5")
+@move(OPENED, "4 signers, and the threshold is 5")
 def too_few_signatures(ring, member, ask):
     member.unmask(ring.request_id(), replace(ask, signers=ask.signers[:4], signatures=ask.signatures[:4]))
 
@@ -438,7 +438,7 @@ def one_signer_counted_twice(ring, member, ask):
     member.unmask(ring.request_id(), replace(ask, signers=signers))
 
 
-@move(OPENED, "signatures of shape")
+@move(OPENED, "the signatures of 5 sites have the shape")
 def signatures_of_wrong_length(ring, member, ask):
     member.unmask(ring.request_id(), replace(ask, signatures=ask.signatures[:, :-1]))
 
@@ -449,7 +449,7 @@ def a_second_opening_with_another_list(ring, member, ask):
     member.unmask(ring.request_id(), replace(ask, survivors=ask.survivors[:-1], dropped=("s005", "s006")))
 
 
-@move(OPENED, "another sum of this exchange was opened before")
+@move(OPENED, "another sum of this exchange was unmasked before")
 def the_same_exchange_again_without_one_site_under_new_keys(ring, member, ask):
     for m in ring.members.values():
         if m.name != "s006":

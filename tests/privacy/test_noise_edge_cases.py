@@ -30,8 +30,8 @@ def batch(noise=()) -> SiteBatch:
     return SiteBatch(X, np.array([0, len(X)]), None, np.zeros(1, np.uint64), noise=noise)
 
 
-def test_noise_is_bought_and_not_made():
-    with pytest.raises(TypeError, match="noise is not made but bought"):
+def test_noise_is_charged_and_not_made():
+    with pytest.raises(TypeError, match=r"only BudgetAccountant\.spend creates noise"):
         Noise(object(), 1.0, None)
 
 
@@ -39,7 +39,7 @@ def test_a_question_that_keeps_its_noise_gets_no_second_reply_out_of_it():
     (noise,) = SimulatedAccountant().spend([1.0], [1.0])
     assert isinstance(AskNoisyMoments(1.0, BOX).answer(batch((noise,))), NoisyMoments)
     noise.used()  # as a site does once the reply is there
-    with pytest.raises(TypeError, match="used up"):
+    with pytest.raises(TypeError, match="already used"):
         AskNoisyMoments(1.0, BOX).answer(batch((noise,)))
 
 
@@ -47,7 +47,7 @@ def test_a_question_that_keeps_its_noise_gets_no_second_reply_out_of_it():
     "question", [AskNoisyMoments(1.0, BOX), AskNoisyCells(1.0, X[:1], BOX, np.ones(1), (0.4, 0.4, 0.2))]
 )
 def test_without_a_purchase_there_is_no_reply(question):
-    with pytest.raises(QueryRefusedError, match="answered with noise, and none was paid for"):
+    with pytest.raises(QueryRefusedError, match="answered with noise, and no noise was charged"):
         question.answer(batch())
 
 

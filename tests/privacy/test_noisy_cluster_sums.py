@@ -110,9 +110,9 @@ def test_what_a_site_can_check():
     question = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), np.full(4, 0.5), SHARES)
     assert question.privacy_cost == pytest.approx(0.09)
     question.check(PrivateQuestionLimits(remaining=0.09))
-    with pytest.raises(QueryRefusedError, match=r"costs mu\^2 = 0.09, 0.05 is left"):
+    with pytest.raises(QueryRefusedError, match=r"costs mu\^2 = 0.09, and 0.05 is left"):
         question.check(PrivateQuestionLimits(remaining=0.05))
-    with pytest.raises(QueryRefusedError, match="16 noisy numbers, at most 10"):
+    with pytest.raises(QueryRefusedError, match="16 noisy numbers. At most 10"):
         question.check(PrivateQuestionLimits(remaining=1.0, numbers=10))
 
 
@@ -153,7 +153,7 @@ def test_rows_that_weigh_are_refused():
 
 
 def test_bounds_of_other_columns_are_refused():
-    with pytest.raises(QueryRefusedError, match="bounds of 3 columns for rows of 2"):
+    with pytest.raises(QueryRefusedError, match="the bounds have 3 columns, and the rows have 2"):
         AskNoisyMoments(0.1, np.ones(3)).answer(batch(np.zeros((5, 2))))
 
 

@@ -102,7 +102,7 @@ class Registered:
 
 @pytest.mark.parametrize("histories", amounts(5, 200))
 @pytest.mark.parametrize("g", [2, 3, 4])
-def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(g, histories):
+def test_no_combination_of_all_sums_of_all_summary_tables_is_about_fewer_than_g_people(g, histories):
     copies = groups = 0
     for seed in range(histories):
         site = Registered(seed, g)
@@ -122,7 +122,7 @@ def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(
     print(f"g {g}: {histories} tables, {copies} copies, {groups} groups")
 
 
-def test_every_row_of_every_copy_is_a_group_of_the_history():
+def test_every_row_of_every_summary_table_is_a_group_of_the_history():
     """The cells of each copy, computed anew from the persons whom the history names."""
     site = Registered(3, 3, people=40)
     seen = {}
@@ -165,7 +165,7 @@ def rows_of(copy: SummaryTable) -> set[tuple[float, ...]]:
     return set(zip(*(np.nan_to_num(values, nan=-1.0).tolist() for _, values in copy.cells()), strict=True))
 
 
-def test_scales_levels_and_variance_stay_those_of_the_first_copy():
+def test_scales_categories_and_variance_stay_those_of_the_first_summary_table():
     site = Registered(2, 3, people=80)
     first = site.copies[0][0]
     for person in list(site.rows)[:20]:

@@ -255,7 +255,7 @@ def told_apart(worlds, kind: str, sites: int, honest: int, factor: float = 1.0) 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "sites", "honest"), [("crafted", 4, 3), ("private", 5, 3)])
-def test_whole_runs_on_two_tables_are_told_apart_no_better_than_is_charged(worlds, kind, sites, honest):
+def test_whole_runs_on_two_tables_are_distinguished_no_better_than_is_charged(worlds, kind, sites, honest):
     """An honest mechanism fails with a probability below 1e-4."""
     seen, error, charged = told_apart(worlds, kind, sites, honest)
     assert seen <= charged + 4 * error

@@ -271,7 +271,7 @@ def test_sums_and_single_replies_share_exchanges() -> None:
         "AskUnmask",
     ]
     with pytest.raises(
-        InputError, match="a secure sum over 4 of 7 sites; sums over different sites would show"
+        InputError, match="a secure sum over 4 of 7 sites. Sums over different sites would disclose"
     ):
         run_protocol(total(names[:4], AskMoments()), federation)
 
@@ -296,7 +296,7 @@ def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_n
     else:
         with pytest.raises(
             TooFewAnswersError,
-            match=r"would show a single site's reply; methods .*: lloyd, dwf, ewf, fuzzy, mini",
+            match=r"would disclose a single site's answer. These methods .*: lloyd, dwf, ewf, fuzzy, mini",
         ):
             run(algorithm, federation, seed=0)
 
@@ -313,13 +313,13 @@ def test_weighted_averages_run_from_an_adaptive_start(method: str) -> None:
 
 def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
     wire = Wire(ROWS)
-    with pytest.raises(TooFewAnswersError, match="AskMoments would show a single site's reply"):
+    with pytest.raises(TooFewAnswersError, match="AskMoments would disclose a single site's answer"):
         run_protocol(total(tuple(ROWS), AskMoments()), RemoteFederation(wire))
 
 
 def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
     plain = Simulation([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
-    with pytest.raises(TooFewAnswersError, match=r"secure sum, keys: 0 of 7 .*takes no part in secure sums"):
+    with pytest.raises(TooFewAnswersError, match=r"secure sum, keys: 0 of 7 .*does not take part in secure sums"):
         run_protocol(total(plain.sites, AskMoments()), plain)
 
 
@@ -338,7 +338,7 @@ def test_settings_are_checked() -> None:
         FederatedKMeans(2, secure="yes").fit(split(X, 3))
     with pytest.raises(InputError, match="at least 3 sites, got min_sites=2"):
         SecureSums(min_sites=2)
-    with pytest.raises(InputError, match="this federation was not made with secure"):
+    with pytest.raises(InputError, match="secure needs a federation with secure"):
         FederatedKMeans(2, secure=True).fit_federation(Simulation.from_rows(split(X, 3)))
     model = FederatedKMeans(2, secure=True).fit_federation(
         Simulation.from_rows(split(X, 3), secure=SecureSums())
@@ -346,14 +346,14 @@ def test_settings_are_checked() -> None:
     assert model.cluster_centers_.shape == (2, 2)
 
 
-def test_numbers_that_are_too_large_are_said_before_anything_is_asked() -> None:
+def test_numbers_that_are_too_large_are_reported_before_anything_is_asked() -> None:
     rows = {**ROWS, "s3": ROWS["s3"] + 1e10}
     with pytest.raises(InputError, match=r"site s3: values up to 1e\+10 are too large for secure sums"):
         Simulation.from_rows(rows, secure=SecureSums())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**117, 1e300])
-def test_a_site_whose_numbers_are_not_finite_is_not_told_from_one_with_large_numbers(bad: float) -> None:
+def test_a_site_whose_numbers_are_not_finite_is_not_distinguished_from_one_with_large_numbers(bad: float) -> None:
     """A refusal, by name, would tell that a site's sum is above the largest float."""
     rows = {**ROWS, "s3": np.full_like(ROWS["s3"], bad)}
     federation = secure(Wire(rows))
@@ -376,7 +376,7 @@ def test_a_part_of_the_sites_is_refused_by_name_before_anything_is_asked(share: 
     assert not wire.seen
 
 
-def test_the_roster_has_one_fingerprint_that_every_site_sees() -> None:
+def test_the_participants_has_one_fingerprint_that_every_site_sees() -> None:
     wire = Wire(ROWS)
     federation = secure(wire)
     run_protocol(total(tuple(ROWS), AskMoments()), federation, run="r")
@@ -416,10 +416,10 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
     assert got.n == 12.0
 
 
-def test_what_is_no_stage_is_refused_at_the_door() -> None:
+def test_a_question_that_is_not_a_stage_is_refused() -> None:
     site = Wire(ROWS).doors["s0"]
     answer = site.answer(Request(RequestId("r", 0, 0, 0), (Part(STAGE, AskMoments(), None, 0),)))
-    assert "is no stage of a secure sum" in answer.replies[0].reason
+    assert "is not a stage of a secure sum" in answer.replies[0].reason
 
 
 def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
@@ -457,5 +457,5 @@ FederatedKMeans(2, secure=True).fit(np.arange(12.0).reshape(6, 2), sites=list("a
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (
-        "BadInput: secure sums need the package cryptography: pip install 'unpooled[secure]'" in done.stderr
+        "InputError: secure sums need the package cryptography: pip install 'unpooled[secure]'" in done.stderr
     )

@@ -91,7 +91,7 @@ def test_the_scale_of_a_category_is_held_to_a_count(federation):
         run_protocol(transformed(prepared(2.0**40), total(sites.sites, AskMoments())), sites, run="q")
 
 
-def test_a_question_about_rows_of_a_table_without_a_view_is_refused_in_a_sum_too(federation):
+def test_a_question_about_rows_of_a_table_without_a_transform_is_refused_in_a_sum_too(federation):
     sites = federation(tables())
     with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*and here are a table of named columns"):
         run_protocol(total(sites.sites, AskMoments()), sites, run="r")
@@ -105,7 +105,7 @@ def test_columns_whose_origins_and_units_are_of_other_numbers_are_refused():
         bounds(Part("total", odd, None, 0))
 
 
-def test_a_column_of_small_means_has_a_size_of_its_own_in_a_copy():
+def test_a_column_of_small_means_has_a_size_of_its_own_in_a_summary_table():
     """Its schema states none: a unit that is fair for others would be far above its values."""
     rng = np.random.default_rng(1)
     copy = microaggregate(
@@ -126,7 +126,7 @@ def test_a_column_of_small_means_has_a_size_of_its_own_in_a_copy():
 
 def test_a_reply_that_cannot_be_added_is_in_no_sum():
     wire = Wire(ROWS)
-    with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*a secure sum of what is not a sum"):
+    with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*a secure sum of replies that cannot be summed"):
         run_protocol(total(wire.sites, AskLocalMeans(2)), secure(wire), run="r")
 
 
@@ -163,7 +163,7 @@ def test_noise_is_shared_in_the_sum_only_and_whole_where_a_reply_is_seen(federat
     assert {name: reply.noise[0] for name, reply in single.items()} == dict.fromkeys(ROWS, 1.0)
 
 
-def test_a_round_whose_first_stage_was_lost_begins_again_with_the_same_roster():
+def test_a_round_whose_first_stage_was_lost_begins_again_with_the_same_participants():
     lost = {"AskShares"}
     wire = Wire(ROWS, lambda stage, site: stage in lost or (site == "s3" and stage == "AskKeys" and not lost))
     federation = secure(wire)
@@ -203,7 +203,7 @@ def test_a_member_in_memory_forgets_the_oldest_of_many_runs_and_says_so():
     inputs = {name: Vector(np.ones(1)) for name in ring.names}
     for other in range(64):
         ring.members["s000"].keys(RequestId(f"other {other}", 0, 0, 0), AskKeys("e"))
-    with pytest.raises(TooFewAnswersError, match=r"s000 \(this site has no key of this run and epoch\)"):
+    with pytest.raises(TooFewAnswersError, match=r"s000 \(this site has no key for this run and epoch\)"):
         ring.sum(inputs, ring.terms(ring.request_id()), silent=lambda stage, site: site == "s001")
 
 
@@ -226,7 +226,7 @@ def test_a_ledger_that_has_let_go_of_old_runs_is_whole(tmp_path):
     ("steps", "whole"),
     [(0.49, 0), (0.5, 1), (1.25, 1), (1.75, 2), (-0.25, 0), (-0.75, -1), (2.0**-40, 0), (3 - 2.0**-40, 3)],
 )
-def test_the_sum_of_a_region_is_rounded_to_the_nearest_step(steps, whole):
+def test_the_sum_of_a_relay_is_rounded_to_the_nearest_step(steps, whole):
     words = words_of(exact_sum(np.array([[steps * 2.0**-64]])))
     low, high = (int(word) for word in words[:, 0])
     assert (high << 64 | low) == whole % 2**128

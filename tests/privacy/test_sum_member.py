@@ -56,7 +56,7 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
     assert verified.exit_code == 0, verified.output
 
 
-def test_the_log_of_secure_sums_can_be_shown_and_attacked_in_vain(tmp_path) -> None:
+def test_the_log_of_secure_sums_can_be_read_and_attacked_in_vain(tmp_path) -> None:
     hidden, _ = federation(tmp_path)
     FederatedKMeans(3, random_state=0, secure=True).fit_federation(hidden)
     for site in hidden._remote._transport._sites.values():
@@ -81,11 +81,11 @@ def test_the_log_of_secure_sums_can_be_shown_and_attacked_in_vain(tmp_path) -> N
 def test_single_replies_and_plain_sums_are_refused_with_the_reason(tmp_path) -> None:
     hidden, _ = federation(tmp_path)
     with pytest.raises(
-        TooFewAnswersError, match=r"AskScatter would show a single site's reply; methods .* lloyd"
+        TooFewAnswersError, match=r"AskScatter would disclose a single site's answer. These methods .* lloyd"
     ):
         run_protocol(each(hidden.sites, AskScatter(np.zeros((1, 2)))), hidden)
     plain = Simulation(list(hidden._remote._transport._sites.values()))
-    with pytest.raises(TooFewAnswersError, match="AskMoments would show a single site's reply"):
+    with pytest.raises(TooFewAnswersError, match="AskMoments would disclose a single site's answer"):
         run_protocol(total(plain.sites, AskMoments()), plain)
 
 
@@ -127,7 +127,7 @@ def test_a_changed_key_is_refused_until_it_is_forgotten(tmp_path) -> None:
     sites["site-2"].close()
     (tmp_path / "site-2" / "identity.key").unlink()
     sites["site-2"] = open_site("site-2", rows["site-2"], parse(REQUIRED), folder=tmp_path / "site-2")
-    with pytest.raises(TooFewAnswersError, match="site-2 has another key than this site saw first"):
+    with pytest.raises(TooFewAnswersError, match="site-2 has another key than the pinned one"):
         run_protocol(total(hidden.sites, AskMoments()), hidden, run="q")
     for name in rows:
         sites[name].close()
@@ -144,7 +144,7 @@ def test_a_changed_key_is_refused_until_it_is_forgotten(tmp_path) -> None:
 
 def test_a_policys_minimum_of_sites_holds(tmp_path) -> None:
     hidden, _ = federation(tmp_path, REQUIRED + "min_sites = 5\n")
-    with pytest.raises(TooFewAnswersError, match="a sum over 4 sites, this site's minimum is 5"):
+    with pytest.raises(TooFewAnswersError, match="a sum over 4 sites, and this site's minimum is 5"):
         run_protocol(total(hidden.sites, AskMoments()), hidden)
     one = Identity.new()
     with pytest.raises(PolicyError, match="sums over 5 sites, got 3"):

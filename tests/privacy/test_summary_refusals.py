@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_copy_in_parts import divided, planned
+from test_distributed_summary import divided, planned
 
 from unpooled.data import Table
 from unpooled.data.table import CATEGORY, TEXT
@@ -33,11 +33,11 @@ def test_a_share_of_a_logarithm_is_none():
         SummarySettings(consumption=("age",), log=("age",))
 
 
-def test_persons_whose_ids_were_not_kept_get_no_registry(tmp_path):
+def test_people_whose_ids_were_not_kept_get_no_registry(tmp_path):
     """A column of many texts that was read as text has no ids: who was shown would not be known later."""
     ids = np.arange(N, dtype=np.float64)
     table = Table(("id", "age"), (TEXT, ROWS.kinds[0]), {}, np.column_stack([ids, ROWS.values[:, 0]]))
-    with pytest.raises(InputError, match="column id has many different texts, and they were not kept"):
+    with pytest.raises(InputError, match="column id has many different texts, which were not kept"):
         SummaryFolder(tmp_path / "a").make(table, SummarySettings(person="id"))
     assert not (tmp_path / "a" / "summary").exists()
     assert len(microaggregate(table, SummarySettings(person="id"))) > 1  # without a folder nobody asks later
@@ -63,7 +63,7 @@ def test_a_change_in_a_column_that_shows_one_value_for_all_is_no_change(place):
     assert renew(place, table(range(40), flat=2.0)).empty
 
 
-def test_many_persons_are_placed_in_parts_and_nobody_twice(place, monkeypatch):
+def test_many_people_are_placed_in_parts_and_nobody_twice(place, monkeypatch):
     monkeypatch.setattr(regroup, "_AT_ONCE", 8)
     found = renew(place, table(range(94)))
     members = [person for group in found.added for person in group.members]
@@ -93,7 +93,7 @@ def test_a_category_that_hardly_anybody_has_is_in_no_part():
         assert not copy.counts
 
 
-def test_persons_in_two_parts_are_found_whatever_number_of_them_is_looked_at_at_once(monkeypatch):
+def test_people_in_two_parts_are_found_whatever_number_of_them_is_looked_at_at_once(monkeypatch):
     by_id = SummarySettings(person="id")
     apart, both = (table(range(a, a + 40)) for a in (0, 30))
     monkeypatch.setattr(whole_site, "_IDS_AT_ONCE", 7)

@@ -66,7 +66,7 @@ def test_nobody_dominates_a_mean():
     assert mean[0] <= 10 + (2 + 4) / 7  # the third largest deviation is 1: cut to 2 * max(1, 1) = 2
 
 
-def test_two_far_persons_are_cut_and_three_are_company():
+def test_two_far_people_are_cut_and_three_are_not():
     spread = ColumnSpread(median=0.0, mean=0.0, deviation=1.0, typical=1.0)
     two = np.array([[0.0, 0.0, 0.0, 1000.0, 1000.0]])
     three = np.array([[0.0, 0.0, 1000.0, 1000.0, 1000.0]])
@@ -75,7 +75,7 @@ def test_two_far_persons_are_cut_and_three_are_company():
     assert number_cells(three, nobody, spread, 5)[1][0] == pytest.approx(600, rel=1 / 32)
 
 
-def test_a_cell_that_too_few_have_is_not_shown():
+def test_a_cell_that_too_few_have_is_not_disclosed():
     spread = ColumnSpread(0.0, 0.0, 1.0, 1.0)
     values = np.array([[1.0, 1.0, 1.0, 1.0, np.nan], [1.0] * 5])
     known, mean, _ = number_cells(values, np.zeros((2, 5), bool), spread, 5)
@@ -94,7 +94,7 @@ def test_a_cell_that_too_few_have_is_not_shown():
         ({"other": 9, "f": 9}, ("f", "other")),  # a reserved name
     ],
 )
-def test_rare_levels(counts, categories):
+def test_rare_categories(counts, categories):
     names = tuple(counts)
     category = np.repeat(np.arange(len(names)), list(counts.values()))
     held = CategoryMembership(np.arange(len(category)), category, np.ones(len(category)))
@@ -104,7 +104,7 @@ def test_rare_levels(counts, categories):
         assert found.places(names)[names.index("x")] == categories.index("f")
 
 
-def test_levels_of_a_group_are_whole_persons_and_add_up():
+def test_categories_of_a_group_are_whole_people_and_add_up():
     held = CategoryMembership(np.arange(6), np.array([0, 0, 1, 1, 1, 0]), np.ones(6))
     known, counts = category_cells(held, np.array([0, 1]), 2, np.array([0, 0, 0, 0, 0, 1]), 2, 3)
     assert known.tolist() == [5.0, 0.0]
@@ -112,7 +112,7 @@ def test_levels_of_a_group_are_whole_persons_and_add_up():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_parts_of_persons_are_rounded_to_whole_ones(seed):
+def test_parts_of_people_are_rounded_to_whole_ones(seed):
     """Persons with many rows of many levels: a third of a person would tell of three rows."""
     rng = np.random.default_rng(seed)
     who = np.repeat(np.arange(12), rng.integers(1, 32, 12))
@@ -127,7 +127,7 @@ def test_parts_of_persons_are_rounded_to_whole_ones(seed):
     assert np.array_equal(counts.sum(axis=1), known)
 
 
-def test_a_median_that_is_one_persons_own_is_not_shown():
+def test_a_median_that_is_one_persons_own_is_not_disclosed():
     """Numbers of sixteen digits that differ in the last ones: constant to rounding, and each somebody's."""
     rng = np.random.default_rng(0)
     ids = 2024010100000000.0 + rng.permutation(5000)[:999]
@@ -138,7 +138,7 @@ def test_a_median_that_is_one_persons_own_is_not_shown():
 @pytest.mark.parametrize("g", [3, 4, 5, 6, 8])
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 12, 30])
 @pytest.mark.parametrize("far", [1, 2])
-def test_far_persons_do_not_move_the_copy(g, n, far):
+def test_far_people_do_not_move_the_summary_table(g, n, far):
     """One or two persons at a million, at two million: the copy is the same, or shows nothing of them."""
     if n < g:
         return
@@ -162,7 +162,7 @@ def test_the_third_person_of_a_cell_with_two_cut_ones_is_not_known_to_a_percent(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_columns_that_tell_the_same_have_their_holes_alike(seed):
+def test_collinear_columns_have_missing_values_in_the_same_rows(seed):
     """A status as text and as code, one person lacking the code: no cell differs by him alone."""
     rng = np.random.default_rng(seed)
     status = rng.random(200) < 0.3
@@ -193,7 +193,7 @@ def test_columns_that_tell_the_same_have_their_holes_alike(seed):
         np.r_[np.full(20, 1.5e99), 1.0],
     ],
 )
-def test_odd_numbers_give_a_copy_or_one_error(column):
+def test_odd_numbers_give_a_summary_table_or_one_error(column):
     rows = Table.from_columns({"x": column, "y": np.arange(21.0)})
     if np.abs(column).max() > 1e100:
         with pytest.raises(InputError, match="column x has a value that is infinite"):
@@ -240,7 +240,7 @@ def test_the_logarithm_takes_the_place_of_a_column():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_number_of_a_copy_is_about_fewer_than_g_persons(seed):
+def test_no_number_of_a_summary_table_is_about_fewer_than_g_people(seed):
     """Patients with 1 to 40 visits: groups, cells and levels count persons, never visits."""
     rng = np.random.default_rng(seed)
     visits = rng.integers(1, 41, 200)
@@ -272,7 +272,7 @@ def raw_categories(rows: Table) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("visits", [False, True])
-def test_a_copy_survives_its_file_and_says_nothing_of_the_order_of_rows(seed, visits):
+def test_a_summary_table_survives_its_file_and_says_nothing_of_the_order_of_rows(seed, visits):
     rows = table(seed, visits=visits)
     settings = SummarySettings(min_group_size=5, person="who", columns=("age",), sensitive=("sex",))
     copy = microaggregate(rows, settings, made="2026-01-02")
@@ -314,7 +314,7 @@ def test_the_total_variance_is_that_of_the_rows():
 
 
 @pytest.mark.parametrize("n", [5, 9, 10, 11, 19, 20, 33])
-def test_few_persons(n):
+def test_few_people(n):
     X = np.random.default_rng(n).normal(size=(n, 2))
     copy = microaggregate(X, FIVE)
     assert len(copy) >= 1
@@ -324,7 +324,7 @@ def test_few_persons(n):
         assert len(copy) == 1
 
 
-def test_too_few_persons_have_no_copy():
+def test_too_few_people_have_no_summary_table():
     with pytest.raises(InputError, match="fewer than 5 persons"):
         microaggregate(np.zeros((4, 2)))
     rows = Table.from_columns({"id": list("aaaaabbbb"), "x": np.arange(9.0)})
@@ -332,7 +332,7 @@ def test_too_few_persons_have_no_copy():
         microaggregate(rows, SummarySettings(person="id"))
 
 
-def test_many_holes_make_larger_groups():
+def test_many_missing_values_make_larger_groups():
     rng = np.random.default_rng(0)
     x = np.where(rng.random(400) < 0.3, np.nan, rng.normal(size=400))
     copy = microaggregate(Table.from_columns({"x": x, "y": rng.normal(size=400)}), FIVE)
@@ -342,7 +342,7 @@ def test_many_holes_make_larger_groups():
     )  # who has a value is in a shown cell
 
 
-def test_the_size_of_groups_is_proposed_by_the_number_of_persons():
+def test_the_size_of_groups_is_proposed_by_the_number_of_people():
     assert [SummarySettings().group_size_for(n) for n in (20, 299, 300, 480, 660, 10**6)] == [
         5,
         5,
@@ -367,7 +367,7 @@ def test_settings_that_make_no_sense(settings, said):
         SummarySettings(**settings)
 
 
-def test_columns_and_persons_that_are_not_there_are_named():
+def test_columns_and_people_that_are_not_there_are_named():
     with pytest.raises(InputError, match="no column 'nobody'"):
         microaggregate(table(0), SummarySettings(person="nobody"))
     with pytest.raises(InputError, match="row 2 has no value in column"):
@@ -376,7 +376,7 @@ def test_columns_and_persons_that_are_not_there_are_named():
         )
 
 
-def test_progress_is_told_and_can_stop_it():
+def test_progress_is_reported_and_can_stop_it():
     shares = []
     microaggregate(np.random.default_rng(0).normal(size=(2000, 3)), progress=lambda step, s: shares.append(s))
     assert shares[0] == 0
@@ -394,7 +394,7 @@ def test_progress_is_told_and_can_stop_it():
 
 
 @pytest.mark.parametrize("scale", [None, "standard"])
-def test_clusters_from_copies_are_nearly_those_of_the_rows(scale):
+def test_clusters_from_summary_tables_are_nearly_those_of_the_rows(scale):
     X, _ = blobs(3, n=3000, d=3, k=4, spread=0.8)
     rows = split(X, 3)
     plain = FederatedKMeans(4, scale=scale, random_state=0).fit(rows)
@@ -405,7 +405,7 @@ def test_clusters_from_copies_are_nearly_those_of_the_rows(scale):
     assert len(copied.labels_) == 3000
 
 
-def test_fuzzy_clusters_from_copies():
+def test_fuzzy_clusters_from_summary_tables():
     X, _ = blobs(4, n=1200, d=2, k=3, spread=0.6)
     rows = split(X, 3)
     plain = FederatedFuzzyCMeans(3, random_state=0).fit(rows)
@@ -423,7 +423,7 @@ def test_a_site_of_too_few_rows_is_left_out_and_named():
         FederatedKMeans(2, protect="summary").fit({"a": X[:3], "b": X[3:6]})
 
 
-def test_what_does_not_go_with_a_copy_is_refused_by_name():
+def test_what_does_not_go_with_a_summary_table_is_refused_by_name():
     X, _ = blobs(6)
     with pytest.raises(InputError, match="sample_weight"):
         FederatedKMeans(2, protect="summary").fit(X, sample_weight=np.ones(len(X)))
@@ -433,7 +433,7 @@ def test_what_does_not_go_with_a_copy_is_refused_by_name():
         FederatedKMeans(2, min_cluster_size=5, random_state=0).fit(X)
 
 
-def test_the_form_of_a_copy_is_checked_when_it_is_read():
+def test_the_form_of_a_summary_table_is_checked_when_it_is_read():
     copy = microaggregate(table(0), FIVE)
     about, text = described(copy), to_csv(copy)
     with pytest.raises(InputError, match="lacks columns"):

@@ -116,7 +116,7 @@ def test_who_is_silent_in_a_sum_is_out_for_the_run() -> None:
         ring.sum(inputs, ring.terms(ring.request_id(1)))
     again = ring.sum(inputs, ring.terms(ring.request_id(1), sites=first.sites))
     assert again.sums[0].values[0] == 18
-    with pytest.raises(TooFewAnswersError, match="threshold 4 for 5 of 7 sites, this site's minimum is 5"):
+    with pytest.raises(TooFewAnswersError, match="threshold 4 for 5 of 7 sites, and this site's minimum is 5"):
         ring.sum(inputs, ring.terms(ring.request_id(2), sites=first.sites[:5], threshold=4))
 
 
@@ -151,7 +151,7 @@ WRONG = {
     "another shape than the others": (
         1,
         lambda r: Masked(((r.layout[0][0], ((1, 3),)),), r.data),
-        "of another shape than the others",
+        "another shape than the others",
     ),
     "a refusal": (1, lambda r: Refusal("not today"), "not today"),
 }
@@ -179,7 +179,7 @@ def test_words_that_no_honest_site_sends_are_found_where_they_can_be() -> None:
     def spoil(stage, site, reply):
         return Masked(reply.layout, reply.data + 12345) if (stage, site) == (1, "s001") else reply
 
-    with pytest.raises(TooFewAnswersError, match="cannot be the sum of what honest sites send"):
+    with pytest.raises(TooFewAnswersError, match="is not the sum of answers of honest sites"):
         ring.sum(inputs, ring.terms(ring.request_id()), twist=spoil)
 
 
@@ -195,7 +195,7 @@ def test_a_wrong_share_is_found_and_no_wrong_sum_comes_out(place, dropped, named
         data[place] ^= 1
         return UnmaskShares(as_array(bytes(data)))
 
-    with pytest.raises(TooFewAnswersError, match=f"do not give the seed of {named}; a site sent a wrong one"):
+    with pytest.raises(TooFewAnswersError, match=f"do not give the seed of {named}. A site sent a wrong share"):
         ring.sum(
             inputs, ring.terms(ring.request_id()), silent=lambda k, s: k == 1 and s == dropped, twist=spoil
         )

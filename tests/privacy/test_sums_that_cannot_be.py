@@ -23,5 +23,5 @@ def test_what_no_rows_could_give_is_found_in_the_sum(lie, monkeypatch):
     monkeypatch.setattr(
         AskMoments, "answer_all", lambda self, batch: list(map(LIES[lie], honest(self, batch)))
     )
-    with pytest.raises(ReplyError, match="the secure sum cannot be"):
+    with pytest.raises(ReplyError, match="the secure sum is not possible"):
         run_protocol(total(federation.sites, AskMoments()), federation, run="q")

@@ -91,7 +91,7 @@ def test_a_union_of_two_cells_less_a_third_is_a_row():
     np.testing.assert_allclose(found_in(three, two).rows, [[7.7]], atol=1e-9)
 
 
-def test_hidden_cells_count_as_what_is_missing_from_the_total():
+def test_suppressed_cells_count_as_what_is_missing_from_the_total():
     X = np.array([[0.3], [1.1], [2.2], [5.2], [6.4], [7.7]])
     first, second = (cells(X, np.array([[b - 9.0], [b + 9.0]])) for b in (3.0, 6.0))
     hidden = CellDisclosures(
@@ -101,7 +101,7 @@ def test_hidden_cells_count_as_what_is_missing_from_the_total():
     np.testing.assert_allclose(found_in(first, hidden).rows, [[5.2]], atol=1e-9)
 
 
-def test_a_cell_of_one_row_is_shown_alone():
+def test_a_cell_of_one_row_is_disclosed_alone():
     X = np.array([[0.3, 1.0], [1.1, 4.0], [9.2, 2.0]])
     found = found_in(cells(X, np.array([[0.0, 0.0], [9.0, 0.0]])))
     np.testing.assert_allclose(found.single, [[9.2, 2.0]], atol=1e-12)
@@ -120,7 +120,7 @@ def test_repeated_centres_which_fill_up_a_set_hold_no_rows():
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_rows_are_in_the_units_of_the_table_whatever_the_view(offset, tmp_path):
+def test_rows_are_in_the_units_of_the_table_whatever_the_transform(offset, tmp_path):
     """One border under one scaling, another under another: a row found in one is subtracted in the other."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(40, 2)) * [1, 5] + offset

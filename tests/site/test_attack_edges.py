@@ -19,14 +19,14 @@ def remote(border: float) -> CellDisclosures:
     return cells(X, np.array([[border - 9.0], [border + 9.0]]))
 
 
-def test_where_nothing_was_shown_nothing_is_found():
+def test_where_nothing_was_disclosed_nothing_is_found():
     none = attack([Space(2)])
     assert (none.cells, len(none.rows)) == (0, 0)
     refused = probe(lambda question: None, np.zeros(2), np.ones(2), 30, np.random.default_rng(0))
     assert (refused.cells, len(refused.rows)) == (0, 0)
 
 
-def test_without_a_total_a_difference_of_shown_cells_is_still_a_row():
+def test_without_a_total_a_difference_of_disclosed_cells_is_still_a_row():
     """A cell is hidden in every reply, so that nobody knows how many rows there are."""
     sides = [remote(b) for b in (2.0, 3.0)]
     hidden = [
@@ -58,7 +58,7 @@ def test_a_row_between_two_cells_is_taken_from_both_together(side):
     assert space.rows == 5
 
 
-def test_a_row_between_a_shown_and_a_hidden_cell_makes_both_unknown():
+def test_a_row_between_a_disclosed_and_a_suppressed_cell_makes_both_unknown():
     cells_of = Partition(np.array([[-1.0], [1.0], [9.0]]), np.array([-1, 0, 1]), *np.ones((3, 2)) * 4)
     cells_of.sums = np.full((2, 1), 4.0)
     assert cells_of.group_of(np.zeros(1), 1e-9) == -1

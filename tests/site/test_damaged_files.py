@@ -72,7 +72,7 @@ def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp
     open_site("a", None, COPY, tmp_path).close()
 
 
-def test_a_first_line_without_a_number_is_refused_and_told_by_the_audit(tmp_path):
+def test_a_first_line_without_a_number_is_refused_and_reported_by_the_audit(tmp_path):
     entry = {"kind": "continued", "site": "a"}
     (tmp_path / "log.jsonl").write_bytes(encode_line({**entry, "hash": line_hash(entry)}))
     with pytest.raises(LedgerError, match="another program changed its first line"):
@@ -87,7 +87,7 @@ def test_a_budget_out_of_range_is_refused_when_the_policy_is_read(budget):
         parse(rules, "policy.toml")
 
 
-def test_a_copy_whose_description_is_damaged_is_not_renewed(tmp_path):
+def test_a_summary_table_whose_description_is_damaged_is_not_renewed(tmp_path):
     table = Table.from_columns({"id": [f"p{i}" for i in range(60)], "x": X[:, 0]})
     place = SummaryFolder(tmp_path)
     place.make(table, SummarySettings(person="id"))

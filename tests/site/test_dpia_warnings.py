@@ -63,7 +63,7 @@ def test_what_was_spent_is_among_the_figures(tmp_path):
     assert "privacy budget" in page(read(tmp_path))
 
 
-def test_a_copy_that_nobody_approved_a_renewal_that_waits_and_a_copy_that_is_gone(tmp_path):
+def test_a_summary_table_that_nobody_approved_a_renewal_that_waits_and_a_summary_table_that_is_gone(tmp_path):
     answers(tmp_path, AUTO, people(40), transform=VIEW)
     (tmp_path / "policy.toml").write_text(AUTO)
     warned = "the site answers from a copy that nobody approved"
@@ -78,7 +78,7 @@ def test_a_copy_that_nobody_approved_a_renewal_that_waits_and_a_copy_that_is_gon
     assert "There is no copy in the folder." in page(read(tmp_path))
 
 
-def test_a_log_that_cannot_be_attacked_is_not_said_to_be_safe(tmp_path):
+def test_a_log_that_cannot_be_attacked_is_not_reported_to_be_safe(tmp_path):
     """A release whose payload is none: the chain is whole, and nobody knows what left."""
     answers(tmp_path, RAW, X)
     (tmp_path / "policy.toml").write_text(RAW)

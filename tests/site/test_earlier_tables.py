@@ -14,7 +14,7 @@ from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 X = np.random.default_rng(0).normal(size=(60, 2))
 
 
-def test_a_log_that_cannot_be_read_may_tell_of_a_copy(tmp_path):
+def test_a_log_that_cannot_be_read_may_name_a_summary_table(tmp_path):
     """Its lines are altered or damaged: what it told of is not known, so no copy is made beside it."""
     open_site("a", X, parse('format = 1\n[protect]\nmode = "raw"'), tmp_path).close()
     place, log = SummaryFolder(tmp_path), tmp_path / "log.jsonl"
@@ -26,7 +26,7 @@ def test_a_log_that_cannot_be_read_may_tell_of_a_copy(tmp_path):
     place.make(X, SummarySettings(), second_table=SECOND_TABLE)
 
 
-def test_a_copy_without_the_columns_of_a_preset_is_not_answered_from(tmp_path):
+def test_a_summary_table_without_the_columns_of_a_preset_is_not_answered_from(tmp_path):
     """It was made before the policy had the preset, or by another policy."""
     rows = Table.from_columns(
         {"kwh": np.exp(np.random.default_rng(1).normal(3, 0.3, 90)), "area": np.arange(90.0)}
@@ -43,7 +43,7 @@ def test_a_copy_without_the_columns_of_a_preset_is_not_answered_from(tmp_path):
         open_site("a", policy=policy, folder=tmp_path / "since").close()
 
 
-def test_a_copy_with_larger_shares_than_the_policy_allows_is_not_answered_from(tmp_path):
+def test_a_summary_table_with_larger_shares_than_the_policy_allows_is_not_answered_from(tmp_path):
     rows = Table.from_columns(
         {"kwh": np.exp(np.random.default_rng(1).normal(3, 0.3, 90)), "area": np.arange(90.0)}
     )
@@ -57,7 +57,7 @@ def test_a_copy_with_larger_shares_than_the_policy_allows_is_not_answered_from(t
         open_site("a", policy=parse(rules.format(share)), folder=tmp_path).close()
 
 
-def test_no_copy_is_left_by_a_policy_that_lacks_the_columns_of_its_preset(tmp_path):
+def test_no_summary_table_is_left_by_a_policy_that_lacks_the_columns_of_its_preset(tmp_path):
     rows = Table.from_columns(
         {"kwh": np.exp(np.random.default_rng(1).normal(3, 0.3, 90)), "area": np.arange(90.0)}
     )

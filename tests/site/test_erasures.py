@@ -43,7 +43,7 @@ def tables(place):
 # ---------------------------------------------------------------- by another door
 
 
-def test_a_further_copy_that_would_not_recognise_who_was_erased_is_not_made(place, patients):
+def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(place, patients):
     table, before = patients.table(), place.digest
     place.make(
         table, SummarySettings(min_group_size=3, columns=("age", "lab")), second_table=SECOND_TABLE
@@ -78,7 +78,7 @@ def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, r
     open_site("north", patients.table(), parse(rules), place.folder).close()
 
 
-def test_a_copy_without_ids_that_an_earlier_version_made_is_not_answered_from(place, patients, monkeypatch):
+def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answered_from(place, patients, monkeypatch):
     erase(place, ["P7"])
     with monkeypatch.context() as patch:
         patch.setattr(SummaryFolder, "_left", lambda self, table, settings: table)
@@ -121,7 +121,7 @@ def test_a_registry_of_before_an_erasure_is_found_though_nothing_was_opened_sinc
     assert renew(place, patients.table()).states["P7"] == ERASED
 
 
-def test_without_its_registry_a_folder_with_erasures_gets_no_further_copy(place, patients):
+def test_without_its_registry_a_folder_with_erasures_gets_no_second_table(place, patients):
     erase(place, ["P7"])
     (place.folder / "registry.sqlite").unlink()
     with pytest.raises(LedgerError, match=r"older than erasures\.json, or lost"):
@@ -148,7 +148,7 @@ def staged(site, epoch):
     return codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies[0]
 
 
-def test_repeated_turns_and_stages_of_sums_are_refused_after_an_erasure(place):
+def test_repeated_requests_and_stages_of_sums_are_refused_after_an_erasure(place):
     site = open_site("north", folder=place.folder)
     first = asked(site)
     assert codec.encode(asked(site)) == codec.encode(first)
@@ -250,7 +250,7 @@ def test_a_table_that_an_erasure_is_to_delete_is_deleted_by_forget_too(place, mo
     assert tables(place) == []
 
 
-def test_what_was_shown_of_an_erased_group_is_not_left_in_the_registrys_file(place, patients):
+def test_what_was_disclosed_of_an_erased_group_is_not_left_in_the_registrys_file(place, patients):
     patients.leave(2)
     patients.come(8)
     renew(place, patients.table(), extra_spread=1.0)  # whose plan is dropped by the erasure

@@ -61,7 +61,7 @@ def test_a_whole_record_has_no_fault(tmp_path, rules, only_look):
     assert faults(tmp_path / "log.jsonl") == []  # the file itself may be named, too
 
 
-def test_where_there_is_no_log_it_is_said(tmp_path):
+def test_where_there_is_no_log_it_is_reported(tmp_path):
     with pytest.raises(LedgerError, match="there is no log"):
         read(tmp_path)
 
@@ -101,7 +101,7 @@ def test_a_countersigned_head_of_no_line_is_a_fault(tmp_path, number):
     assert fault == "line 3: a countersigned head that is not that of any line before it"
 
 
-def test_countersignatures_of_a_key_that_is_not_known_are_said_to_be_unchecked(tmp_path):
+def test_countersignatures_of_a_key_that_is_not_known_are_reported_as_unchecked(tmp_path):
     answers(tmp_path, RAW, 0, 1, 2)
     assert faults(tmp_path) == []
     assert "2 countersignatures: the authority's key is not known to this site" in unchecked(tmp_path)
@@ -144,7 +144,7 @@ def test_a_ledger_that_is_none_is_a_fault(tmp_path, only_look):
 
 
 @pytest.mark.parametrize("only_look", [False, True])
-def test_a_ledger_and_a_log_of_different_days_are_told_apart(tmp_path, only_look):
+def test_a_ledger_and_a_log_of_different_days_are_distinguished(tmp_path, only_look):
     answers(tmp_path, RAW, 0)
     ledger, log = tmp_path / "ledger.sqlite", tmp_path / "log.jsonl"
     old = ledger.read_bytes(), log.read_bytes()
@@ -200,7 +200,7 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
         assert what in unchecked(alone)
 
 
-def test_a_copy_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path):
+def test_a_summary_table_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path):
     answers(
         tmp_path, COPY.replace('person = "id"\n', ""), 0, table=Table.from_columns({"age": np.arange(40.0)})
     )
@@ -215,7 +215,7 @@ def test_a_copy_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path)
     ("text", "noted"),
     [(RAW, False), (RAW + "# a remark\n", False), ("format = 1\n", True), ("version = 3\n", True)],
 )
-def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_said(tmp_path, text, noted):
+def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_reported(tmp_path, text, noted):
     answers(tmp_path, RAW, 0)
     (tmp_path / "policy.toml").write_text(text)
     assert faults(tmp_path) == []

@@ -162,7 +162,7 @@ def test_a_log_goes_on_where_all_files_before_it_are_elsewhere(path):
     assert "continues another line" in str(verify(path, {2: "0" * 64})[0])
 
 
-def test_a_copy_that_the_disk_does_not_take_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_summary_table_that_the_disk_does_not_take_leaves_nothing_behind(tmp_path, monkeypatch):
     rows, place = Table.from_columns({"age": X[:, 0]}), SummaryFolder(tmp_path / "a")
     with room_for(50), pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
         place.make(rows, SummarySettings())

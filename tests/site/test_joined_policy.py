@@ -57,7 +57,7 @@ def test_the_policy_that_the_settings_name_is_checked(joined):
     )
 
 
-def test_without_settings_it_is_said_that_there_is_no_policy(joined):
+def test_without_settings_it_is_reported_that_there_is_no_policy(joined):
     folder, _ = joined
     for gone in ("invitation.json", "engine/local"):
         for path in [folder / gone, *(folder / gone).glob("*")]:
@@ -74,7 +74,7 @@ def test_without_settings_it_is_said_that_there_is_no_policy(joined):
         ("site", "stop", "n"),
     ],
 )
-def test_what_is_not_there_is_said_to_be_not_there(words, tmp_path, monkeypatch):
+def test_what_is_not_there_is_reported_as_not_there(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     got = CliRunner().invoke(app, list(words))
     assert (got.exit_code, got.stderr.count("\n")) == (1, 1)

@@ -73,7 +73,7 @@ def test_a_ledger_that_is_left_without_closing_lets_go_of_its_file(path):
         db.execute("SELECT 1")
 
 
-def test_a_full_disk_is_said_and_nothing_is_counted(path):
+def test_a_full_disk_is_reported_and_nothing_is_counted(path):
     ledger = Ledger(path, "a")
     ledger.charge(request_id(), "x", 0.1, WIDE)
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()

@@ -162,7 +162,7 @@ def test_an_answer_that_would_be_too_long_and_another_number_of_columns_are_refu
     )
 
 
-def test_a_message_with_very_many_questions_or_views_is_refused(site):
+def test_a_message_with_very_many_questions_or_transforms_is_refused(site):
     assert "a message of 10,001 questions" in reason(site, *[AskMoments()] * 10_001)
     views = [Affine(np.full(D, float(i)), np.ones(D)) for i in range(17)]
     parts = [Part("each", AskMoments(), transform, i) for i, transform in enumerate(views)]
@@ -173,7 +173,7 @@ def test_a_message_with_very_many_questions_or_views_is_refused(site):
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
-def test_a_view_cannot_make_rows_of_very_many_columns(mode):
+def test_a_transform_cannot_make_rows_of_very_many_columns(mode):
     named = site_of(mode, Table.from_columns({"x": rows(0)[:, 0], "sex": ["f", "m"] * 20}))
     number = Number("x", 0.0, 0.0, 1.0)
     categories = Category("sex", tuple(f"l{i}" for i in range(10_000)), False, 0, 1.0)

@@ -196,7 +196,7 @@ def test_the_presets_are_those_of_the_published_rules():
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ('preset = "hospital"', "unknown preset 'hospital'; presets are opensafely, cms"),
+        ('preset = "hospital"', "unknown preset 'hospital'. The presets are opensafely, cms"),
         ('preset = "opensafely"\nmin_group_size = 5', "asks for groups of 8 persons, got min_group_size = 5"),
         ('preset = "opensafely"', "asks for groups of 8 persons, got min_group_size = 0"),
         ('preset = "cms"\nmode = "raw"\nmin_cluster_size = 10', "got min_cluster_size = 10"),

@@ -103,13 +103,13 @@ SAYS = {
 
 
 @pytest.mark.parametrize("case", SAYS)
-def test_a_copy_says_how_it_was_made(case):
+def test_a_summary_table_says_how_it_was_made(case):
     settings, sentence = SAYS[case]
     assert sentence in facts(copied(settings), settings)
     assert sentence not in facts(copied(SummarySettings()), SummarySettings())
 
 
-def test_a_copy_says_of_which_columns_little_or_nothing_is_shown():
+def test_a_summary_table_says_of_which_columns_little_or_nothing_is_disclosed():
     copy = copied(SummarySettings())
     told = " ".join(facts(copy, SummarySettings()))
     assert "nothing is shown, for too few persons share a value: rare." in told

@@ -127,7 +127,7 @@ def test_the_probe_finds_no_row_under_a_budget():
 def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(budget_guard, "PrivateQuestionLimits", partial(PrivateQuestionLimits, numbers=10))
     model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
-    refused(model, tmp_path, "noisy numbers, at most 10 are allowed")
+    refused(model, tmp_path, "noisy numbers. At most 10 are allowed")
 
 
 # ---------------------------------------------------------------- one answer for one price
@@ -145,7 +145,7 @@ def spent(folder):
     return Ledger(folder / "ledger.sqlite", "s0").spent()
 
 
-def test_a_turn_asked_again_gets_the_noise_it_got(tmp_path):
+def test_a_request_asked_again_gets_the_noise_it_got(tmp_path):
     """After other runs, refused or not, and after a restart: one charge, one answer, the same bytes."""
     rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
     asked = request("r", 0, noisy())

@@ -65,7 +65,7 @@ class Vague(Question, prefix="test_uncommon_refusals"):
         return [Moments(np.ones(1), batch.X[0], batch.X[0])]
 
 
-def test_a_view_that_is_not_of_the_package_is_refused():
+def test_a_transform_that_is_not_of_the_package_is_refused():
     assert reason(open_site("a", X, policy()), AskMoments(), transform=Own()) == (
         "the policy does not know the view test_uncommon_refusals.Own"
     )
@@ -83,7 +83,7 @@ def test_more_clusters_than_a_site_has_time_for():
     assert not isinstance(answered(site, AskLocalMeans(5), verb="each", number=1), Refusal)
 
 
-def test_a_question_about_whole_rows_is_refused_where_a_view_leaves_cells_missing():
+def test_a_question_about_whole_rows_is_refused_where_a_transform_leaves_cells_missing():
     transform = PreparationWithMissing(
         (Number("age", 0.0, 0.0, 1.0), Number("bmi", 0.0, 0.0, 1.0)), drop=False
     )
@@ -92,7 +92,7 @@ def test_a_question_about_whole_rows_is_refused_where_a_view_leaves_cells_missin
     assert said == "AskClusterSums cannot be answered where cells are missing"
 
 
-def test_a_trusted_site_sells_no_noise():
+def test_a_raw_site_has_no_privacy_budget():
     """It has no budget that could pay, so there is no noisy answer that looks private."""
     assert "no budget for noise" in reason(open_site("a", X, policy()), AskNoisyMoments(1.0, np.full(2, 9.0)))
 
@@ -122,7 +122,7 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     site.close()
 
 
-def test_a_category_of_which_no_level_is_asked_is_answered_with_none():
+def test_a_column_of_which_no_category_is_asked_is_answered_with_none():
     site = open_site("a", Table.from_columns({"sex": ["f", "m"] * 30}), policy())
     reply = answered(site, AskColumns((), np.zeros(0), np.ones(0), ("sex",), ((),), False))
     assert not isinstance(reply, Refusal)
@@ -145,14 +145,14 @@ OPENED = {
 
 
 @pytest.mark.parametrize("case", OPENED)
-def test_what_noise_is_not_opened_for(case, tmp_path):
+def test_tables_that_a_site_with_dp_is_not_opened_for(case, tmp_path):
     table, text, more, says = OPENED[case]
     with pytest.raises(PolicyError, match=says):
         open_site("a", table, policy("dp", text, more), tmp_path)
     assert not (tmp_path / "log.jsonl").exists()
 
 
-def test_noise_does_not_go_beside_a_copy(tmp_path):
+def test_dp_does_not_go_with_a_summary_table(tmp_path):
     SummaryFolder(tmp_path).make(TABLE, SummarySettings())
     with pytest.raises(LedgerError, match=r"the folder has a summary table, and the policy has mode = .dp."):
         open_site("a", TABLE, policy("dp", NAMED), tmp_path)
@@ -174,7 +174,7 @@ def consumption(share: float) -> str:
     return f'consumption = ["kwh"]\nmax_share = {share}\nauto_approve = true'
 
 
-def test_a_copy_made_with_a_laxer_share_than_the_policy_asks_for_is_not_answered_from(tmp_path):
+def test_a_summary_table_made_with_a_laxer_share_than_the_policy_asks_for_is_not_answered_from(tmp_path):
     usage = Table.from_columns({"kwh": np.random.default_rng(1).uniform(900, 1100, 90)})
     open_site("a", usage, policy("summary", more=consumption(0.5)), tmp_path).close()
     with pytest.raises(PolicyError, match=r"max_share = 0.25, but the summary table was made with 0.5"):

@@ -42,7 +42,7 @@ class Peephole(Transform, prefix="test_refused_questions"):
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
-def test_a_view_that_is_not_of_the_package_is_refused_by_name(mode):
+def test_a_transform_that_is_not_of_the_package_is_refused_by_name(mode):
     reply = asked(open_site("a", X, rules(mode)), AskMoments(), Peephole())
     assert isinstance(reply, Refusal)
     assert "the policy does not know the view test_refused_questions.Peephole" in reply.reason
@@ -90,11 +90,11 @@ def test_a_stage_of_a_secure_sum_is_refused_by_a_site_that_takes_no_part():
     site = open_site("a", X, rules(more='[aggregation]\nsecure = "off"'))
     request = Request(RequestId("r", 0, 0, 0), (Part("stage", AskKeys(0), None, 0),))
     (reply,) = site.answer(request).replies
-    assert reply.reason == "this site takes no part in secure sums"
+    assert reply.reason == "this site does not take part in secure sums"
 
 
 @pytest.mark.parametrize(("number", "exchange"), [(-1, 0), (0, -1), (2**63, 0), (0, 2**63)])
-def test_a_turn_that_is_none_is_refused_and_forgets_nothing(number, exchange):
+def test_an_invalid_request_id_is_refused_and_forgets_nothing(number, exchange):
     site = open_site("a", X, rules())
     first = asked(site, AskMoments(), number=5)
     request = Request(RequestId("r", 0, number, exchange), (Part("total", AskMoments(), None, 0),))

@@ -68,7 +68,7 @@ REFUSED = {
         '[aggregation]\nsecure = "required"',
         AskMoments(),
         None,
-        "would show a single site's reply",
+        "would disclose a single site's answer",
     ),
 }
 
@@ -139,7 +139,7 @@ def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(na
 
 
 @each_algorithm
-def test_every_method_runs_on_copies_behind_the_door_with_the_bits_of_a_rehearsal(name):
+def test_every_method_runs_on_summary_tables_at_sites_with_the_bits_of_a_simulation(name):
     rows = split(blobs(3, n=600)[0], 3, seed=3)
     algorithm = ALGORITHMS[name]()
     sites = [open_site(s, X_, COPY) for s, X_ in rows.items()]
@@ -246,7 +246,7 @@ def attacked(site, seed, rows):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_probe_breaks_an_unguarded_site_and_not_one_with_a_copy(seed):
+def test_the_probe_breaks_an_unguarded_site_and_not_one_with_a_summary_table(seed):
     rows = np.random.default_rng(seed).normal(size=(1000, 5))
     assert attacked(Site("a", rows), seed, rows) > 50
     assert attacked(Site("a", rows, min_cluster_size=10), seed, rows) > 50  # a minimum size is not enough
@@ -265,7 +265,7 @@ def test_an_attack_on_the_log_finds_what_is_there(tmp_path):
     assert len(found.rows) == found.hits(X) == 1
 
 
-def test_no_answer_from_a_copy_is_a_row(tmp_path):
+def test_no_answer_from_a_summary_table_is_a_row(tmp_path):
     rows = split(blobs(8, n=300, d=3)[0], 3, seed=8)
     sites = [open_site(s, r, COPY, folder=tmp_path / s) for s, r in rows.items()]
     run(Scaled(Lloyd(k=3, min_cluster_size=5)), Simulation(sites), seed=1)

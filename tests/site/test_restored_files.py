@@ -246,7 +246,7 @@ def test_headers_without_end_are_refused(kept, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- a folder that is there
 
 
-def test_a_folder_that_is_there_is_replaced_only_if_told_so_and_kept(kept, tmp_path):
+def test_a_folder_that_is_there_is_replaced_only_on_request_and_kept(kept, tmp_path):
     folder = tmp_path / "at" / "site"
     folder.mkdir()
     (folder / "log.jsonl").write_text("a newer log\n")

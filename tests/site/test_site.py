@@ -118,7 +118,7 @@ def test_everything_leaves_by_the_same_way():
     assert reply.sums.tolist() == [(9 + 3) * 2]
 
 
-def test_several_parts_pass_one_door():
+def test_several_parts_pass_the_same_guards():
     site = Site("a", ROWS, guards=[Guard("g")], mask=mask, audit=audit)
     site.answer(request(SeenQuestion(), SeenQuestion()))
     assert events == [
@@ -164,7 +164,7 @@ def test_another_error_is_not_taken_for_a_refusal():
     assert events == []
 
 
-def test_a_repeated_turn_gets_the_same_bytes_and_costs_nothing():
+def test_a_repeated_request_gets_the_same_bytes_and_costs_nothing():
     site = Site("a", ROWS, guards=[Guard("g")], audit=audit)
     first = site.answer(request(SeenQuestion()))
     count = len(events)
@@ -182,7 +182,7 @@ def test_a_repeated_refusal_is_remembered_too():
     assert events == ["g before 3", "audit Refusal"]
 
 
-def test_another_question_in_the_same_turn_is_not_mistaken_for_it():
+def test_another_question_in_the_same_request_is_not_mistaken_for_it():
     site = Site("a", ROWS)
     assert site.answer(request(AskMoments())).replies[0].sums[0] == 9.0
     assert site.answer(request(AskMoments(np.ones(1)))).replies[0].sums[0] == 6.0
@@ -208,7 +208,7 @@ def test_the_minimum_is_the_sites_own():
     assert 0 < hidden.mass.sum() <= 6 - 2
 
 
-def test_draws_depend_on_the_turn_and_the_place_in_the_exchange_only():
+def test_draws_depend_on_the_request_and_the_place_in_the_exchange_only():
     X = np.random.default_rng(0).normal(size=(30, 2))
     part = Part("each", AskLocalMeans(4, steps=0), None, 3)
     alone = Site("a", X).answer(Request(REQUEST_ID, (part,))).replies[0]
@@ -218,7 +218,7 @@ def test_draws_depend_on_the_turn_and_the_place_in_the_exchange_only():
     assert bits(sum_members[0]) != bits(alone)
 
 
-def test_a_view_is_applied_once_a_run():
+def test_a_transform_is_applied_once_a_run():
     site = Site("a", ROWS)
     for exchange in range(3):
         site.answer(

@@ -129,7 +129,7 @@ def test_many_questions_of_all_kinds_restarts_and_other_runs_spend_no_more_than_
     assert gdp_epsilon(spent(settings, "r") ** 0.5, DELTA) == pytest.approx(0.1)
 
 
-def test_parts_of_one_envelope_are_paid_for_together(settings):
+def test_parts_of_one_request_are_paid_for_together(settings):
     end = SiteSession(settings, approved_terms(settings, study=private_study()))
     mu = gdp_mu(0.1, DELTA) * 0.9  # one fits, two do not
     parts = tuple(Part("total", AskNoisyMoments(mu, BOX), VIEW, i) for i in range(2))
@@ -200,7 +200,7 @@ def test_a_study_that_spends_nothing_gets_no_noisy_answer(settings):
 
 
 @pytest.mark.parametrize("epsilon", [np.nan, np.inf, -1.0, 100.5])
-def test_a_study_whose_epsilon_is_not_a_budget_is_shown_to_nobody(settings, epsilon):
+def test_a_study_whose_epsilon_is_not_a_budget_is_refused_before_anybody_decides(settings, epsilon):
     end = SiteSession(settings, terms_of(replace(private_study(), epsilon=epsilon)))
     said = end.respond(request(AskNoisyMoments(1.0, BOX)))
     end.close()

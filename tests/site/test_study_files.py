@@ -133,7 +133,7 @@ def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
 # ---------------------------------------------------------------- a process that answers
 
 
-def test_the_column_of_persons_is_read_as_text_and_empty_rows_at_the_end_are_said(site, caplog):
+def test_the_person_column_is_read_as_text_and_empty_rows_at_the_end_are_reported(site, caplog):
     Path(site.policy).write_text('format = 1\n[protect]\nperson = "id"\n')
     Path(site.data).write_text("id,age,bmi\n" + "".join(f"{i:03},{i},{i}\n" for i in range(9)) + ",,\n" * 3)
     for columns in (None, ("age",), ("age", "id")):
@@ -165,21 +165,21 @@ def test_a_question_that_fails_gets_an_answer_that_quotes_nothing(site, place, m
     end.close()
 
 
-def test_another_version_is_said_before_anything_is_opened(site, place):
+def test_another_version_is_reported_before_anything_is_opened(site, place):
     terms = replace(terms_of(approved(place, study_of())), version="9.9")
     said = SiteSession(site, terms).respond(SCHEMA)
     assert said.startswith("the coordinator has unpooled 9.9, this site ")
     assert not any(e["kind"] == "opening" for _, e in entries(Path(site.folder) / "log.jsonl"))
 
 
-def test_a_copy_that_nobody_approved_is_said_to_the_coordinator_without_its_path(site, place):
+def test_a_summary_table_that_nobody_approved_is_reported_to_the_coordinator_without_its_path(site, place):
     Path(site.policy).write_text("format = 1\n")
     SummaryFolder(place.folder).make(site.table(), SummarySettings())
     end = SiteSession(site, terms_of(approved(place, study_of())))
     assert end.respond(SCHEMA) == "nobody at the site has approved its summary table yet"
 
 
-def test_a_log_that_another_program_keeps_open_is_said_after_a_while(site, place, monkeypatch):
+def test_a_log_that_another_program_keeps_open_is_reported_after_a_while(site, place, monkeypatch):
     monkeypatch.setattr(session, "_WAIT", (0.2, 0.3))
     study = approved(place, study_of())
     other = Log(place.folder / "log.jsonl", "a backup")

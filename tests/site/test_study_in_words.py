@@ -32,7 +32,7 @@ def test_all_that_a_study_may_ask_is_known_in_a_process_of_its_own(tmp_path):
     assert "does not know" not in done.stdout
 
 
-def test_a_number_of_centres_is_said_of_questions_about_centres_only():
+def test_a_number_of_centres_is_reported_of_questions_about_centres_only():
     said = {name: most for _, name, most, _ in allowed_questions(study_of(ks=(2,)))}
     assert {name for name, most in said.items() if most == ""} == {
         "AskColumns",
@@ -47,7 +47,7 @@ def test_a_number_of_centres_is_said_of_questions_about_centres_only():
     assert kfed["AskDennisMeans"] == "2"
 
 
-def test_a_question_of_somebody_elses_method_is_said_to_be_unknown_with_its_limit():
+def test_a_question_of_somebody_elses_method_is_reported_as_unknown_with_its_limit():
     study = study_of(questions=(("elsewhere.AskAnything", 7),), work=(("elsewhere.AskAnything", "laps", 4),))
     assert allowed_questions(study) == [
         ("a query that this site does not know", "elsewhere.AskAnything", "7", "4 laps")

@@ -48,7 +48,7 @@ def dies(folder: Path, table, settings: SummarySettings, last: int) -> bool:
 @pytest.mark.parametrize(
     ("table", "settings"), [(ROWS, SummarySettings()), (NAMED, BY_ID)], ids=["rows", "ids"]
 )
-def test_a_copy_is_there_whole_or_not_at_all_wherever_its_maker_dies(tmp_path, table, settings):
+def test_a_summary_table_is_there_whole_or_not_at_all_wherever_its_maker_dies(tmp_path, table, settings):
     none = whole = 0
     for last in range(200):
         folder = tmp_path / str(last)
@@ -75,7 +75,7 @@ def test_a_copy_is_there_whole_or_not_at_all_wherever_its_maker_dies(tmp_path, t
     assert whole
 
 
-def test_what_a_killed_maker_left_goes_with_the_next_copy(tmp_path):
+def test_what_a_killed_maker_left_goes_with_the_next_summary_table(tmp_path):
     (tmp_path / ".summary.left").mkdir()
     (tmp_path / ".summary.left" / TABLE).write_text("half\n")
     SummaryFolder(tmp_path).make(ROWS, SummarySettings())

@@ -47,7 +47,7 @@ def contents(place) -> tuple[str, set[str], str]:
 # ---------------------------------------------------------------- erasures
 
 
-def test_a_person_who_was_never_shown_is_barred_and_the_copy_stays(place):
+def test_a_person_who_was_never_disclosed_is_barred_and_the_summary_table_stays(place):
     before = contents(place)
     renew(place, table(range(67)))
     assert place.pending
@@ -62,7 +62,7 @@ def test_a_person_who_was_never_shown_is_barred_and_the_copy_stays(place):
     open_site("north", None, AUTO, place.folder).close()
 
 
-def test_an_erasure_from_a_copy_that_answers_without_an_approval_approves_nothing(tmp_path):
+def test_an_erasure_from_a_summary_table_that_answers_without_an_approval_approves_nothing(tmp_path):
     open_site("north", table(range(40)), AUTO, tmp_path).close()
     place = SummaryFolder(tmp_path)
     assert place.approved == ""
@@ -73,7 +73,7 @@ def test_an_erasure_from_a_copy_that_answers_without_an_approval_approves_nothin
     site.close()
 
 
-def test_where_the_list_of_erasures_is_damaged_nobody_is_erased_and_it_is_said(place):
+def test_where_the_list_of_erasures_is_damaged_nobody_is_erased_and_it_is_reported(place):
     before = contents(place)
     (place.folder / "erasures.json").write_text("[{")
     with pytest.raises(LedgerError, match=r"erasures\.json: not a list of erasures, or damaged"):
@@ -110,7 +110,7 @@ def test_somebody_who_is_erased_while_a_renewal_is_planned_is_not_in_it(place, m
     assert renew(place, table(range(67))).states["P3"] == ERASED
 
 
-def test_a_renewal_that_no_registry_knows_of_is_removed_and_the_copy_stays(place):
+def test_a_renewal_that_no_registry_knows_of_is_removed_and_the_summary_table_stays(place):
     """Somebody put the folder of another site's renewal there, or a process was killed before it told."""
     before = contents(place)
     shutil.copytree(place.path, place.renewal)
@@ -124,7 +124,7 @@ def test_a_renewal_that_no_registry_knows_of_is_removed_and_the_copy_stays(place
 # ---------------------------------------------------------------- registries
 
 
-def test_a_copy_that_its_registry_does_not_know_is_not_approved(place, tmp_path):
+def test_a_summary_table_that_its_registry_does_not_know_is_not_approved(place, tmp_path):
     other = SummaryFolder(tmp_path / "south")
     other.make(table(range(3, 43)), BY_ID)
     shutil.rmtree(place.path)
@@ -134,7 +134,7 @@ def test_a_copy_that_its_registry_does_not_know_is_not_approved(place, tmp_path)
     assert place.approved == ""
 
 
-def test_a_first_copy_that_nobody_approved_and_somebody_removed_may_be_made_again(tmp_path):
+def test_a_first_summary_table_that_nobody_approved_and_somebody_removed_may_be_made_again(tmp_path):
     place = SummaryFolder(tmp_path)
     place.make(table(range(40)), BY_ID)
     shutil.rmtree(place.path)
@@ -164,7 +164,7 @@ def test_the_registry_names_the_last_whole_line_of_the_log(place, end):
 # ---------------------------------------------------------------- an officer at a terminal
 
 
-def test_there_is_nothing_to_approve_where_there_is_no_copy(tmp_path):
+def test_there_is_nothing_to_approve_where_there_is_no_summary_table(tmp_path):
     said = CliRunner().invoke(app, ["site", "approve", "--table", "--yes", str(tmp_path)])
     assert said.exit_code == 1
     assert "there is no summary table. Make one with unpooled site summarize" in said.output.replace("\n", " ")

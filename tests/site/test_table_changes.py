@@ -55,7 +55,7 @@ def test_a_renewal_is_answered_from_once_it_is_approved_and_not_before(place, pa
     assert read(place.folder).intact
 
 
-def test_groups_that_nobody_left_stay_as_they_were_shown(place, patients):
+def test_groups_that_nobody_left_stay_as_they_were_disclosed(place, patients):
     old = to_csv(place.read()).splitlines()[1:]
     patients.leave(1)
     found = renew(place, patients.table())
@@ -103,7 +103,7 @@ def test_many_months_of_a_registry_on_disk(place, patients):
     assert any(len(history.groups_of(person)) > 1 for person in history.people)
 
 
-def test_without_ids_a_copy_cannot_be_renewed(tmp_path, patients):
+def test_without_ids_a_summary_table_cannot_be_renewed(tmp_path, patients):
     place = SummaryFolder(tmp_path)
     table = patients.table()
     place.make(table, SummarySettings(min_group_size=3))
@@ -217,7 +217,7 @@ def test_an_erasure_takes_the_group_out_at_once_and_for_ever(place, patients):
     assert not (kept / "table.csv").exists()
 
 
-def test_an_erased_person_is_in_no_copy_that_is_made_anew(place, patients):
+def test_an_erased_person_is_in_no_summary_table_that_is_made_anew(place, patients):
     erase(place, ["P7"])
     copy = place.make(patients.table(), BY_ID, second_table=SECOND_TABLE)
     assert copy.people.sum() == 59
@@ -249,7 +249,7 @@ def test_an_erasure_drops_a_renewal_that_waits(place, patients):
     assert place.approve() == before  # of the copy itself, once more
 
 
-def test_a_copy_without_any_group_left_is_not_answered_from(tmp_path):
+def test_a_summary_table_without_any_group_left_is_not_answered_from(tmp_path):
     patients = Patients(7)
     place = SummaryFolder(tmp_path)
     place.make(patients.table(), SummarySettings(min_group_size=4, person="id"))
@@ -264,7 +264,7 @@ def test_a_copy_without_any_group_left_is_not_answered_from(tmp_path):
     open_site("north", folder=tmp_path).close()
 
 
-def test_tables_of_earlier_copies_are_forgotten_by_date(place, patients):
+def test_earlier_tables_are_deleted_by_date(place, patients):
     patients.leave(2)
     patients.come(6)
     renew(place, patients.table(), made="2030-01-01")
@@ -354,7 +354,7 @@ def test_a_registry_that_somebody_changed_is_not_renewed_from(place, patients):
         renew(place, patients.table())
 
 
-def test_a_copy_of_a_registry_that_was_deleted_is_not_made_again_without_words(place, patients):
+def test_a_summary_table_of_a_registry_that_was_deleted_is_not_made_again_without_words(place, patients):
     shutil.rmtree(place.path)
     with pytest.raises(InputError, match="the registry names a summary table"):
         place.make(patients.table(), BY_ID)
@@ -365,7 +365,7 @@ def test_a_copy_of_a_registry_that_was_deleted_is_not_made_again_without_words(p
     open_site("north", folder=place.folder).close()
 
 
-def test_without_an_officer_the_registry_takes_the_first_copy_when_the_site_opens(tmp_path, patients):
+def test_without_an_officer_the_registry_takes_the_first_summary_table_when_the_site_opens(tmp_path, patients):
     rules = parse('format = 1\n[protect]\nauto_approve = true\nperson = "id"')
     open_site("north", patients.table(), rules, tmp_path).close()
     with Registry.open(tmp_path) as registry:
@@ -394,7 +394,7 @@ def work(place: SummaryFolder, patients: Patients, told: int) -> None:
         erase(place, [str(patients.rng.choice(sorted(patients.rows)))], block_unknown=True)
 
 
-def test_kill_9_at_any_time_leaves_one_copy_that_the_registry_names(place, patients):
+def test_kill_9_at_any_time_leaves_one_summary_table_that_the_registry_names(place, patients):
     rng, copies = np.random.default_rng(5), set()
     for attempt in range(10):
         patients.rng = np.random.default_rng(attempt)

@@ -43,7 +43,7 @@ def test_what_is_read_is_what_was_made(rows, tmp_path):
     assert not [p for p in (tmp_path / "north").iterdir() if p.name.startswith(".")]
 
 
-def test_a_second_copy_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
+def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
     place = SummaryFolder(tmp_path)
     first = place.make(rows, SummarySettings())
     for said in ("", "yes", "a further release"):
@@ -58,7 +58,7 @@ def test_a_second_copy_is_refused_unless_the_officer_says_what_it_is(rows, tmp_p
     assert (kept / "table.csv").read_text() == to_csv(first)
 
 
-def test_a_copy_that_was_taken_away_is_not_forgotten(rows, tmp_path):
+def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
     """Whoever deletes the copy, or is killed between two, needs the officer's words for the next one."""
     place = SummaryFolder(tmp_path)
     open_site("north", rows, AUTO, tmp_path).close()
@@ -74,7 +74,7 @@ def test_a_copy_that_was_taken_away_is_not_forgotten(rows, tmp_path):
     place.make(rows, SummarySettings(), second_table=SECOND_TABLE)
 
 
-def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
+def test_a_summary_table_that_was_changed_is_not_answered_from(rows, tmp_path):
     place = SummaryFolder(tmp_path)
     place.make(rows, SummarySettings())
     table, about = place.path / "table.csv", place.path / "about.json"
@@ -97,7 +97,7 @@ def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
     open_site("north", policy=AUTO, folder=tmp_path).close()
 
 
-def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
+def test_nothing_is_answered_before_the_summary_table_is_approved(rows, tmp_path):
     with pytest.raises(NotApprovedError, match="unpooled site approve"):
         open_site("north", rows, folder=tmp_path)
     with pytest.raises(NotApprovedError):
@@ -121,7 +121,7 @@ def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
         ('log = ["age"]', r"log = "),
     ],
 )
-def test_a_copy_with_less_protection_than_the_policy_asks_is_not_answered_from(rows, tmp_path, rule, says):
+def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answered_from(rows, tmp_path, rule, says):
     place = SummaryFolder(tmp_path)
     place.make(rows, SummarySettings())
     place.approve()
@@ -129,7 +129,7 @@ def test_a_copy_with_less_protection_than_the_policy_asks_is_not_answered_from(r
         open_site("north", policy=parse(f"format = 1\n[protect]\n{rule}"), folder=tmp_path)
 
 
-def test_an_approval_of_another_copy_is_none(rows, tmp_path):
+def test_an_approval_of_another_summary_table_is_none(rows, tmp_path):
     place = SummaryFolder(tmp_path)
     place.make(rows, SummarySettings())
     place.approve()
@@ -139,7 +139,7 @@ def test_an_approval_of_another_copy_is_none(rows, tmp_path):
         open_site("north", folder=tmp_path)
 
 
-def test_the_table_is_not_read_where_there_is_a_copy(rows, tmp_path):
+def test_the_table_is_not_read_where_there_is_a_summary_table(rows, tmp_path):
     open_site("north", rows, AUTO, tmp_path).close()
     other = Table.from_columns({"other": np.arange(50.0)})
     site = open_site("north", other, AUTO, tmp_path)
@@ -187,7 +187,7 @@ print("done", flush=True)
 """
 
 
-def test_kill_9_while_a_copy_is_made_leaves_none_or_all_of_it(tmp_path):
+def test_kill_9_while_a_summary_table_is_made_leaves_none_or_all_of_it(tmp_path):
     chance = random.Random(3)
     for attempt in range(8):
         folder = tmp_path / str(attempt)
@@ -224,7 +224,7 @@ def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_pa
     assert "Approved at" in page(copy, place.settings(), "2026-01-01T00:00:00", "")
 
 
-def test_a_site_without_a_folder_answers_from_a_copy_too():
+def test_a_site_without_a_folder_answers_from_a_summary_table_too():
     X = np.random.default_rng(0).normal(size=(100, 2))
     site = open_site("north", X)
     assert site.grouped

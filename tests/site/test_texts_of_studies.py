@@ -19,7 +19,7 @@ def test_a_usual_study_is_in_order():
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_that_is_too_long_or_not_shown_is_found_wherever_it_is(name):
+def test_a_text_that_is_too_long_or_invisible_is_found_wherever_it_is(name):
     assert replace(STUDY, **{name: "a" * 500}).fault() == ""
     for text in ("a" * 501, "seen\u202edees", "a\x00b", "a\x1b[2J", "a\u200bb"):
         assert "too long, or has invisible characters" in replace(STUDY, **{name: text}).fault()
@@ -34,7 +34,7 @@ def test_names_of_columns_and_questions_are_texts_too():
 
 
 @pytest.mark.parametrize("name", ["run", "title", "purpose", "contact", "ks"])
-def test_what_a_study_lacks_is_said(name):
+def test_what_a_study_lacks_is_reported(name):
     assert (
         "lacks a run, title, purpose, contact or k"
         in replace(STUDY, **{name: type(getattr(STUDY, name))()}).fault()
