@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 
 import numpy as np
 import onnxruntime
@@ -244,6 +245,22 @@ def test_the_json_is_a_whole_model(heart):
     ours, back = RunFolder(heart / "run").load_model(), from_json((heart / "m.json").read_bytes())
     np.testing.assert_array_equal(ours.centers, back.centers)
     assert [c.name for c in ours.preparation.columns] == [c.name for c in back.preparation.columns]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": 2, "kind": "unpooled model"}', "a model of format 2, and this release reads format 1"),
+        ('{"format": "unpooled model", "version": 1}', "a model of an unknown or earlier format"),
+        ('{"format": 1, "kind": "a result"}', "not a model in JSON, but of kind 'a result'"),
+        ('{"format": 1, "kind": "unpooled model"}', "not a model in JSON: 'columns'"),
+        ("[1]", "not a model in JSON"),
+        ("{", "not a model in JSON"),
+    ],
+)
+def test_other_json_is_not_a_model(text, message):
+    with pytest.raises(ModelError, match=re.escape(message)):
+        from_json(text.encode())
 
 
 def test_an_export_that_gives_other_labels_is_not_written(tmp_path, monkeypatch):
