@@ -10,7 +10,7 @@ from unpooled import FederatedKMeans, Lloyd, Simulation, Site, run
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import ReplyError
-from unpooled.evaluation.analysis import moved_alone
+from unpooled.evaluation.influential_sites import influential_sites
 from unpooled.protocol.consistency import ConsistencyCheck
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.questions.cluster_sums import (
@@ -96,7 +96,7 @@ def test_no_honest_site_is_refused(name):
                 assert not any("not usable" in why for why in record.silent.values()), record.silent
 
 
-def test_a_view_that_leaves_rows_out_does_not_bind_other_views():
+def test_a_transform_that_drops_rows_does_not_bind_other_transforms():
     """Moments of the complete rows, then a total over all rows: more rows, and no lie."""
     table = Table.from_columns({"x": np.arange(40.0), "y": np.where(np.arange(40) < 15, np.nan, 1.0)})
     whole = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=True)
@@ -133,7 +133,7 @@ def _answer(question, X):
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6, 1e8])
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("d", [2, 30])
-def test_rounding_is_no_lie(offset, single, d):
+def test_rounding_is_not_a_contradiction(offset, single, d):
     X = np.random.default_rng(0).normal(offset, 1.0, (300, d)).astype(np.float32 if single else np.float64)
     rng = np.random.default_rng(1)
     for question in (
@@ -153,16 +153,16 @@ def test_a_site_that_alone_moves_a_centre_is_named():
         return ClusterSums(np.array([[[shift * n, 0.0], [0.0, 0.0]]]), mass, 100 * mass)
 
     even = {"a": sums(0.1), "b": sums(-0.1), "c": sums(0.0)}
-    assert moved_alone(centers, even) == ()
-    assert moved_alone(centers, {**even, "d": sums(8.0, 1e4)}) == ("d",)
-    assert moved_alone(centers, {"a": sums(0.0), "d": sums(8.0, 1e4)}) == ()  # of two, who is to say
+    assert influential_sites(centers, even) == ()
+    assert influential_sites(centers, {**even, "d": sums(8.0, 1e4)}) == ("d",)
+    assert influential_sites(centers, {"a": sums(0.0), "d": sums(8.0, 1e4)}) == ()  # of two, who is to say
 
 
 def test_a_cluster_of_its_own_does_not_make_a_site_suspect():
     centers = np.array([[0.0, 0.0], [10.0, 0.0]])
     alone = ClusterSums(np.zeros((1, 2, 2)), np.array([[0.0, 50.0]]), np.zeros((1, 2)))
     other = ClusterSums(np.zeros((1, 2, 2)), np.array([[50.0, 0.0]]), np.zeros((1, 2)))
-    assert moved_alone(centers, {"a": alone, "b": other, "c": other}) == ()
+    assert influential_sites(centers, {"a": alone, "b": other, "c": other}) == ()
 
 
 def test_what_states_nothing_is_not_held_to_anything():

@@ -14,6 +14,7 @@ import numpy as np
 from unpooled.data import AgreedSchema, PreparationOptions, agree_schema
 from unpooled.errors import InputError, ReplyError
 from unpooled.evaluation.choose_k import Choice, choose, near_best, score
+from unpooled.evaluation.influential_sites import influential_sites
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
@@ -64,7 +65,7 @@ class Description(Message):
     borderline: FloatArray | None = (
         None  # (S, k) of fuzzy clusters: share of borderline rows; nan: suppressed
     )
-    movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
+    movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``influential_sites``
     known: FloatArray | None = None  # (k, d) rows that have a value, where cells stay missing; None: all rows
 
     def differences(self) -> list[tuple[SiteId, int, float, float]]:
@@ -168,7 +169,7 @@ def describe(
         clusters=answers[3].ellipses()[order],
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
         borderline=_shares(answers[4], answered, order) if m is not None else None,
-        movers=moved_alone(centers, answers[5]),
+        movers=influential_sites(centers, answers[5]),
         known=profile.known[order] if isinstance(profile, ObservedProfile) else None,
     )
 
@@ -177,40 +178,6 @@ def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order:
     """(S, k) shares of borderline rows among the disclosed ones; nan for sites that did not answer."""
     unknown = np.full(len(order), np.nan)
     return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
-
-
-_HEAVY = 5.0  # a site with this many times the rows of the median site is checked
-
-
-def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, ...]:
-    """Return the sites of very many rows that alone move a mean by half the way to the next mean.
-
-    A site that has most of a cluster decides where it lies, which is not suspicious. So only sites that
-    report more than ``_HEAVY`` times the rows of the median site are checked.
-    """
-    if len(sums) < 3 or len(centers) < 2:
-        return ()
-    apart = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
-    reach = np.where(np.eye(len(centers), dtype=np.bool_), np.inf, apart).min(axis=1) / 2
-    mass = sum(reply.mass[0] for reply in sums.values())
-    known = sum(reply.known[0] for reply in sums.values())  # (k, 1), or (k, d) where cells are missing
-    total = sum(reply.sums[0] for reply in sums.values())
-
-    def means(n: FloatArray, s: FloatArray) -> FloatArray:
-        return s / np.where(n > 0.5, n, 1.0)
-
-    usual = float(np.median([reply.mass.sum() for reply in sums.values()]))
-    found = []
-    for site, reply in sums.items():
-        if reply.mass.sum() <= _HEAVY * usual:
-            continue
-        rest = mass - reply.mass[0]
-        left = known - reply.known[0]
-        others = np.where(left > 0.5, means(left, total - reply.sums[0]), means(known, total))
-        moved = np.sqrt(((means(known, total) - others) ** 2).sum(axis=1))
-        if ((rest > 0.5) & (moved > reach)).any():
-            found.append(site)
-    return tuple(found)
 
 
 # noise of a category, relative to its variance: without it any two categories would be clusters, because no
