@@ -149,10 +149,10 @@ def _run_local(
     federation = job.federation(threads, absent.__setitem__, blank.__setitem__)
     job = replace(job, absent=tuple(absent.items()), blank=tuple(blank.items()))
     if job.ks == AUTO:
-        most = min(max(AUTO), federation.rows)
-        job = replace(job, ks=AUTO[:most])
-        if most < len(AUTO):
-            observer.warn(f"k is compared from 1 to {most} only: there are {federation.rows} rows")
+        largest = min(max(AUTO), federation.rows)
+        job = replace(job, ks=AUTO[:largest])
+        if largest < len(AUTO):
+            observer.warn(f"k is compared from 1 to {largest} only: there are {federation.rows} rows")
     elif len(job.ks) > 1 and max(job.ks) > federation.rows:
         raise InputError(
             f"k = {min(job.ks)} to {max(job.ks)} is too many for {federation.rows} rows. Use a k of at most "
