@@ -1,4 +1,4 @@
-"""One federation of three hospitals for most tests, since it takes a while to set up."""
+"""One federation of three hospitals for most tests, because it takes a while to set up."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import pytest
 from machines.network import Network, ip
 from unpooled.federation.provisioning import keys
 
-READING = ("--categorical", "cp,restecg", "--na", "chol=0")  # the sites say how their files are read
+READING = ("--categorical", "cp,restecg", "--na", "chol=0")  # each site decides how its file is read
 HOSPITALS = ("cleveland", "hungarian", "va")
 
 
@@ -23,15 +23,15 @@ def hospital_files(tmp_path_factory):
     with (files("unpooled.data.examples") / "heart_disease.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = [name for name in rows[0] if name not in ("site", "num")]
-    found = {}
+    paths = {}
     for number, hospital in enumerate(HOSPITALS):
-        found[hospital] = folder / f"{hospital}.csv"
-        with found[hospital].open("w", newline="") as file:
-            turned = columns[number:] + columns[:number]
-            writer = csv.DictWriter(file, turned, extrasaction="ignore")
+        paths[hospital] = folder / f"{hospital}.csv"
+        with paths[hospital].open("w", newline="") as file:
+            rotated = columns[number:] + columns[:number]
+            writer = csv.DictWriter(file, rotated, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(row for row in rows if row["site"] == hospital)
-    return found
+    return paths
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def network(hospital_files, modules, tmp_path_factory):
 
 @pytest.fixture
 def after_a_run(network):
-    """The federation after at least one run in which all sites answered; there is none to begin with."""
+    """The federation after at least one run in which all sites answered."""
     jobs = [path for path in network.folder.glob("out/*/job.json") if (path.parent / "result.json").exists()]
     if not any(json.loads(path.read_text())["job"]["remote"]["quorum"] == 1 for path in jobs):
         network.run("first", "-k", "3", "--restarts", "2", "--seed", "2", "--quorum", "1")
@@ -63,7 +63,7 @@ def after_a_run(network):
 
 @pytest.fixture(scope="session")
 def fitted(hospital_files, tmp_path_factory):
-    """The folder of ``unpooled fit`` on the same files, rehearsing the sites' copies, for given options."""
+    """The folder of ``unpooled fit`` on the same files, with the sites' summary tables, by its options."""
     from typer.testing import CliRunner
 
     from unpooled.app.cli import app
@@ -98,7 +98,7 @@ def may_make_networks():
 def hosts():
     """Three hosts with addresses of their own on one switch: name -> (namespace, address, link)."""
     if not may_make_networks():
-        pytest.skip("this machine makes no network namespaces")
+        pytest.skip("network namespaces cannot be made on this machine")
     tag, made = f"un{os.getpid() % 10000}", {}
     try:
         ip("link", "add", tag, "type", "bridge")
@@ -124,7 +124,7 @@ def hosts():
 
 @pytest.fixture(scope="module")
 def shorter_keys():
-    """Keys of 2048 bits, which take a quarter of the time to make."""
+    """Make keys of 2048 bits, which takes a quarter of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "_BITS", 2048)
         yield

@@ -49,7 +49,7 @@ def reserved_port() -> int:
 
 
 def until(true: Callable[[], Any], what: str, patience: float = PATIENCE, pause: float = 0.05) -> Any:
-    """Wait for something to become true, and not for ever."""
+    """Wait for a condition, at most ``patience`` seconds, and return its value."""
     end = time.monotonic() + patience
     while not (value := true()):
         assert time.monotonic() < end, f"waited {patience:g} seconds for {what}"
@@ -57,8 +57,36 @@ def until(true: Callable[[], Any], what: str, patience: float = PATIENCE, pause:
     return value
 
 
+def eventually(act: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """Repeat an action until its assertions hold: on a busy machine a state may take its time to appear."""
+    failures: list[AssertionError] = []
+
+    def holds() -> tuple[Any] | None:
+        try:
+            return (act(),)
+        except AssertionError as failure:
+            failures[:] = [failure]
+            return None
+
+    try:
+        return until(holds, what, patience, pause=0.5)[0]
+    except AssertionError as late:
+        raise AssertionError(f"{late}: {failures[0] if failures else ''}") from None
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every file of a folder with its content; files and folders that vanish meanwhile are skipped."""
+    for parent, _, names in os.walk(folder):  # which does not mind a folder that vanishes, as rglob does
+        for path in (Path(parent) / name for name in names):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            yield path, data
+
+
 def tree(process: int) -> list[psutil.Process]:
-    """A process and all that it started, whatever group they are in."""
+    """A process and all its descendants, in whatever process group."""
     try:
         top = psutil.Process(process)
         return [top, *top.children(recursive=True)]
@@ -67,7 +95,7 @@ def tree(process: int) -> list[psutil.Process]:
 
 
 def ip(*words: Any) -> None:
-    """A command about networks of this machine."""
+    """Run a command about networks of this machine."""
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
 
 
@@ -84,16 +112,16 @@ def certified_site(federation: FederationFolder, site: str, folder: Path, data: 
         where.federation, where.host, where.port, "nvflare", site, federation.root(),
         identity_in(federation.path).public.hex(), "used", "2000-01-01T00:00:00+00:00",
     ).write(folder / "invitation.json")  # fmt: skip
-    place = SiteFolder(folder)
-    place._write_engine_files(
-        place.invitation, EngineIdentity(private_pem(key), certificate, federation.root())
+    made = SiteFolder(folder)
+    made._write_engine_files(
+        made.invitation, EngineIdentity(private_pem(key), certificate, federation.root())
     )
-    (folder / "policy.toml").write_text('version = 2\n[protect]\nmode = "raw"\n')
-    place.open_audit_trail()
-    place.write_settings(SiteSettings(site, str(data), str(folder), str(folder / "policy.toml")))
+    (folder / "policy.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
+    made.open_audit_trail()
+    made.write_settings(SiteSettings(site, str(data), str(folder), str(folder / "policy.toml")))
     used = hashlib.sha256(b"used").hexdigest()
     (folder / "enrolled.json").write_text(json.dumps({"invitation": used}))
-    return place
+    return made
 
 
 class Network:
@@ -113,13 +141,13 @@ class Network:
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.files = folder, files
-        self._summary = summary  # sites have a copy, which is to be approved
+        self._summary = summary  # sites have a summary table, which must be approved
         self._reading = reading  # how sites read their files, when they join first
         self.home = folder / "federation"
         self.port = port or reserved_port()
         self.alone(folder, env)
         self._prefix = prefix or {}  # e.g. to enter a network namespace
-        self._joined: dict[str, int] = {}  # how often a site had said that it is connected when it joined
+        self._joined: dict[str, int] = {}  # how often a site had reported a connection when it joined
         sites = [word for site in files for word in ("--site", site)]
         self.command(
             "federation", "init", self.home, "--name", "heart", "--address", f"{host}:{self.port}",
@@ -129,7 +157,7 @@ class Network:
     # ------------------------------------------------------------ starting
 
     def alone(self, folder: Path, env: dict[str, str] | None = None) -> None:
-        """Processes without a federation: whoever asks for it makes one."""
+        """Prepare processes without a federation; the caller makes one."""
         self.folder, self._prefix = folder, {}
         self._env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
         self.processes, self._started = {}, []
@@ -142,7 +170,7 @@ class Network:
         folder: Path | None = None,
         entered: str | None = None,
     ) -> subprocess.CompletedProcess:
-        """Run a command to its end, in a folder, with what somebody enters at its questions."""
+        """Run a command to its end, in a folder; ``entered`` are the answers to its prompts."""
         done = subprocess.run(
             [*UNPOOLED, *map(str, words)],
             env=self._env,
@@ -158,7 +186,7 @@ class Network:
     def start(
         self, name: str, *words: Any, where: str = "", folder: Path | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a command; what it says goes to a file of its name."""
+        """Start a command; its output goes to a file of its name."""
         with (self.folder / f"{name}.out").open("ab") as out:
             process = subprocess.Popen(
                 [*self._prefix.get(where or name, ()), *UNPOOLED, *map(str, words)],
@@ -177,7 +205,7 @@ class Network:
         self.start("server", "federation", "serve", self.home)
 
     def join(self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None) -> None:
-        """Start a site; if it joins for the first time, do what coordinator and officer do then."""
+        """Start a site; if it joins for the first time, act as coordinator and officer."""
         if self._begin_to_join(site, *options, data=data, folder=folder):
             self.admit(site)
             if self._summary:
@@ -187,26 +215,26 @@ class Network:
         self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None
     ) -> bool:
         """Start a site; True if it joins for the first time."""
-        place = folder or self.site_folder(site)
+        own = folder or self.site_folder(site)
         self._joined[site] = self._connections(site)
-        if "--policy" not in (*options, *(() if place.exists() else self._reading)):
+        if "--policy" not in (*options, *(() if own.exists() else self._reading)):
             policy = self.policy(site)
-            policy.write_text(f"version = 2\n{STUDIES}")
-            options = (*options, "--policy", policy) if data or options or not place.exists() else ()
-        if not place.exists():
-            options = ("--folder", place, *self._reading, *options)
+            policy.write_text(f"format = 1\n{STUDIES}")
+            options = (*options, "--policy", policy) if data or options or not own.exists() else ()
+        if not own.exists():
+            options = ("--folder", own, *self._reading, *options)
             self.start(
                 site, "site", "join", self.invitation(site), "--data", data or self.files[site], *options
             )
             return True
         if data or options:
-            self.start(site, "site", "start", place, "--data", data or self.files[site], *options)
+            self.start(site, "site", "start", own, "--data", data or self.files[site], *options)
         else:
-            self.start(site, "site", "start", place)
+            self.start(site, "site", "start", own)
         return False
 
     def admit(self, site: str) -> None:
-        """What the coordinator does once the site has read its fingerprint out."""
+        """Act as the coordinator once the site has read out its fingerprint."""
         process, federation = self.processes[site], FederationFolder.read(self.home)
         read_out = until(lambda: self.fingerprint(site) or process.poll() is not None, f"{site} to read out")
         until(
@@ -220,14 +248,14 @@ class Network:
         return ["", *re.findall(r"the fingerprint to read out: (.*)", self.output(site))][-1]
 
     def approve(self, site: str) -> None:
-        """What the officer of a site does: nothing is answered before."""
-        copy = self.site_folder(site) / "summary" / "about.json"
+        """Act as the officer of a site, which answers nothing before."""
+        about = self.site_folder(site) / "summary" / "about.json"
         process = self.processes[site]
-        until(lambda: copy.exists() or process.poll() is not None, f"the copy of {site}")
+        until(lambda: about.exists() or process.poll() is not None, f"the summary table of {site}")
         self.command("site", "approve", "--table", "--yes", self.site_folder(site))
 
     def up(self) -> "Network":
-        """Server and all sites, which join side by side."""
+        """Start the server and all sites, which join side by side."""
         self.serve()
         new = [site for site in self.files if self._begin_to_join(site)]
         for site in new:
@@ -246,7 +274,7 @@ class Network:
         return self.start(name, "federation", "run", self.home, *words, where="server")
 
     def finish(self, name: str, patience: float = 300.0, code: int = 0) -> str:
-        """Wait for a command to end; what it said."""
+        """Wait for a command to end, and return its output."""
         process = self.processes[name]
         try:
             process.wait(patience)
@@ -260,30 +288,30 @@ class Network:
     # ------------------------------------------------------------ other settings, for a while
 
     def policy(self, site: str) -> Path:
-        """The file of a site's policy. The next run at the site follows what it says then."""
+        """The file of a site's policy, which the next run at the site follows."""
         return self.folder / f"{site}.toml"
 
     @contextlib.contextmanager
     def with_policy(self, site: str, text: str) -> Iterator[None]:
-        """Let a site have another policy for a while."""
+        """Give a site another policy for a while."""
         path = self.policy(site)
-        usual = path.read_text()
+        before = path.read_text()
         path.write_text(text)
         try:
             yield
         finally:
-            path.write_text(usual)
+            path.write_text(before)
 
     @contextlib.contextmanager
     def with_settings(self, site: str, **changed: Any) -> Iterator[None]:
-        """Let a site have other settings for a while, as if it had joined with them."""
+        """Give a site other settings for a while, as if it had joined with them."""
         path = self.site_folder(site) / "engine" / "local" / "unpooled.json"
-        usual = path.read_text()
-        path.write_text(json.dumps({**json.loads(usual), **changed}))
+        before = path.read_text()
+        path.write_text(json.dumps({**json.loads(before), **changed}))
         try:
             yield
         finally:
-            path.write_text(usual)
+            path.write_text(before)
 
     # ------------------------------------------------------------ looking
 
@@ -303,25 +331,25 @@ class Network:
         return set(connected_sites(FederationFolder.read(self.home)) or ())
 
     def _connections(self, site: str) -> int:
-        """How often a site said that it is connected."""
+        """How often a site reported a connection."""
         output = self.output(site) if site in self.processes else ""
         return len(re.findall(r"\d connected to heart", output))
 
     def wait_connected(self, sites: set[str] | None = None) -> None:
-        wanted = sites if sites is not None else set(self.files)
+        expected = sites if sites is not None else set(self.files)
 
-        def there() -> bool:
-            for name in wanted:
+        def all_connected() -> bool:
+            for name in expected:
                 assert self.processes[name].poll() is None, self.output(name)
-            news = all(self._connections(name) > self._joined[name] for name in wanted)
-            return news and wanted <= self.connected()
+            reported = all(self._connections(name) > self._joined[name] for name in expected)
+            return reported and expected <= self.connected()
 
-        until(there, f"{wanted} to connect")
+        until(all_connected, f"{expected} to connect")
 
     def at_round(self, name: str, number: int) -> dict[str, Any]:
-        """Wait until the run of that name has done so many rounds; what it says of itself then."""
+        """Wait until the run of that name has finished a round; return its progress record."""
 
-        def there() -> Any:
+        def reached() -> Any:
             assert self.processes[name].poll() is None, f"over before round {number}\n{self.output(name)}"
             with contextlib.suppress(FileNotFoundError):
                 job = json.loads((self.out(name) / "job.json").read_text())["job"]
@@ -330,47 +358,39 @@ class Network:
                     return progress
             return None
 
-        return until(there, f"round {number} of {name}", pause=0.01)
+        return until(reached, f"round {number} of {name}", pause=0.01)
 
     def job_process(self, name: str) -> psutil.Process:
         """The process of the job that runs at a site or at the server."""
-        wanted = "runner_process" if name == "server" else "worker_process"
-
-        def found() -> psutil.Process | None:
-            for process in tree(self.processes[name].pid):
-                with contextlib.suppress(psutil.Error):
-                    if any(word.endswith(wanted) for word in process.cmdline()):
-                        return process
-            return None
-
-        return until(found, f"the job of {name}", pause=0.01)
+        module = "runner_process" if name == "server" else "worker_process"
+        return until(lambda: self._process(name, module), f"the job of {name}", pause=0.01)
 
     def engine_process(self, name: str) -> psutil.Process:
         """The engine's process at a site or at the server."""
-        wanted = "server_train" if name == "server" else "client_train"
+        module = "server_train" if name == "server" else "client_train"
+        return until(lambda: self._process(name, module), f"the engine of {name}", pause=0.01)
 
-        def found() -> psutil.Process | None:
-            for process in tree(self.processes[name].pid):
-                with contextlib.suppress(psutil.Error):
-                    if process.status() != psutil.STATUS_ZOMBIE and any(
-                        word.endswith(wanted) for word in process.cmdline()
-                    ):
-                        return process
-            return None
-
-        return until(found, f"the engine of {name}", pause=0.01)
+    def _process(self, name: str, module: str) -> psutil.Process | None:
+        """The process among the descendants of ``name`` that runs a module, if there is one."""
+        for process in tree(self.processes[name].pid):
+            with contextlib.suppress(psutil.Error):
+                runs = any(word.endswith(module) for word in process.cmdline())
+                if runs and process.status() != psutil.STATUS_ZOMBIE:
+                    return process
+        return None
 
     def strays(self) -> list[list[str]]:
         """The commands of processes of this network that no living process of it started."""
-        ours = {process.pid for pid in self._started for process in tree(pid)}
-        found = []
+        orphans = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
-                strange = process.pid not in {*ours, os.getpid()}
-                if strange and any(str(self.folder) in word for word in words):
-                    found.append(words)
-        return found
+                if process.pid == os.getpid() or not any(str(self.folder) in word for word in words):
+                    continue
+                ancestors = {process.pid, *(parent.pid for parent in process.parents())}
+                if not ancestors & set(self._started):
+                    orphans.append(words)
+        return orphans
 
     # ------------------------------------------------------------ ending
 
@@ -378,7 +398,7 @@ class Network:
         """kill -9 of a process and of all that it started."""
         for process in tree(self.processes[name].pid):
             with contextlib.suppress(psutil.Error):
-                process.kill()  # of a process that has ended meanwhile: a psutil.Error
+                process.kill()  # a process that has ended meanwhile raises psutil.Error
         self.processes[name].wait(PATIENCE)
 
     def stop(self, site: str) -> None:

@@ -1,4 +1,4 @@
-"""The other commands: status, leave, the background, and a job for another console."""
+"""The other commands: status, stop, a site in the background, and a job for another console."""
 
 import contextlib
 import re
@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import unpooled
-from machines.network import PATIENCE, reserved_port, until
+from machines.network import PATIENCE, eventually, reserved_port, until
 from unpooled.app.cli import app
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare.console import submitted_job
@@ -25,17 +25,17 @@ def unpooled_command(*words, code=0):
     return result.output
 
 
-def test_status_says_who_is_there(network):
+def test_status_lists_the_connected_sites(network):
     unpooled_command("federation", "remove", network.home, "--older-than", "0")  # of other tests
     network.wait_connected()
-    said = unpooled_command("federation", "status", network.home)
-    assert said.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
-    said = unpooled_command("site", "status", network.site_folder("va"))
-    assert said.splitlines()[0] == "va in heart: connected"
-    assert "200 persons" in said
-    assert "approved at" in said
-    said = unpooled_command("site", "start", network.site_folder("va"), code=1)
-    assert "in use already" in said
+    output = eventually(lambda: unpooled_command("federation", "status", network.home), "all to be connected")
+    assert output.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
+    site = network.site_folder("va")
+    output = eventually(lambda: unpooled_command("site", "status", site), "it to be connected")
+    assert output.splitlines()[0] == "va in heart: connected"
+    assert "200 people" in output
+    assert "approved at" in output
+    assert "already in use" in unpooled_command("site", "start", site, code=1)
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def exported(network, tmp_path):
     """A job for another console: its folder, the folder of its results, and that of its run at the server."""
     job, out = tmp_path / "job", tmp_path / "run"
     sites = [word for site in network.files for word in ("--site", site)]
-    said = unpooled_command("federation", "export-job", job, *sites, *OPTIONS, "--out", out)
+    output = unpooled_command("federation", "export-job", job, *sites, *OPTIONS, "--out", out)
     assert not list(job.rglob("*.py"))
-    work = network.home / "runs" / re.search(r"runs/(\S+)/checkpoint", said).group(1)
+    work = network.home / "runs" / re.search(r"runs/(\S+)/checkpoint", output).group(1)
     yield job, out, work
     until(lambda: not is_locked(work), "its process at the server to end")
     shutil.rmtree(work, ignore_errors=True)
@@ -55,21 +55,21 @@ def exported(network, tmp_path):
 def test_a_job_of_another_console_is_refused_by_sites_with_an_authority(network, exported):
     job, _, work = exported
     with submitted_job(network.home / "console", job, timeout=PATIENCE):
-        said = until(lambda: (p := ProgressFile(work).read())["state"] == "failed" and p, "the refusal")
-    assert "the study is not signed by the authority of this federation" in said["text"]
+        progress = until(lambda: (p := ProgressFile(work).read())["state"] == "failed" and p, "the refusal")
+    assert "the study is not signed by the authority of this federation" in progress["text"]
 
 
 def test_a_job_for_another_console(network, fitted, exported):
     job, out, work = exported
     assert "another console's" in unpooled_command("resume", out, code=1)
     with contextlib.ExitStack() as stack:
-        for site in network.files:  # in a federation of one's own there is none: officers decide
+        for site in network.files:  # another engine's federation has no authority: officers decide
             stack.enter_context(network.with_settings(site, authority=""))
         with submitted_job(network.home / "console", job, timeout=PATIENCE):
             for site in network.files:
-                place = network.site_folder(site)
-                until(StudyFolder(place).pending, f"the study at {site}")
-                unpooled_command("site", "approve", place, "--yes")
+                folder = network.site_folder(site)
+                until(StudyFolder(folder).pending, f"the study at {site}")
+                unpooled_command("site", "approve", folder, "--yes")
             until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
     shutil.copy(work / "checkpoint", out / "checkpoint")
     unpooled_command("resume", out)
@@ -78,50 +78,50 @@ def test_a_job_for_another_console(network, fitted, exported):
     assert (out / "report.html").exists()
 
 
-def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, tmp_path):
+def test_a_site_in_the_background_reports_why_it_is_not_connected(network, hospital_files, tmp_path):
     home = tmp_path / "alone"
     where = f"localhost:{reserved_port()}"
     unpooled_command("federation", "init", home, "--name", "alone", "--address", where, "--site", "va")
     invitation = home / "invitations" / "va.json"
-    place = tmp_path / "va"
+    folder = tmp_path / "va"
     network.command(
-        "site", "join", invitation, "--folder", place, "--data", hospital_files["va"], "--background"
+        "site", "join", invitation, "--folder", folder, "--data", hospital_files["va"], "--background"
     )
     try:
-        assert "va in alone: awaiting admission" in unpooled_command("site", "status", place, code=6)
-        until(lambda: "nothing listens there" in (place / "join.log").read_text(), "the reason")
+        assert "va in alone: awaiting admission" in unpooled_command("site", "status", folder, code=6)
+        until(lambda: "nothing listens there" in (folder / "start.log").read_text(), "the reason")
     finally:
-        assert unpooled_command("site", "stop", place) == "stopped\n"
-    assert unpooled_command("site", "stop", place) == "was not running\n"
-    assert "va in alone: stopped" in unpooled_command("site", "status", place, code=3)
+        assert unpooled_command("site", "stop", folder) == "stopped\n"
+    assert unpooled_command("site", "stop", folder) == "was not running\n"
+    assert "va in alone: stopped" in unpooled_command("site", "status", folder, code=3)
     assert "the server is not up" in unpooled_command("federation", "status", home, code=3)
-    said = unpooled_command(
+    output = unpooled_command(
         "federation", "run", home, "-k", "2", "--wait", "0", "--out", tmp_path / "out", code=1
     )
-    assert "unpooled federation serve" in said
+    assert "unpooled federation serve" in output
 
 
 @pytest.mark.parametrize(
-    ("options", "wrong"),
+    ("options", "message"),
     [
         (("--quorum", "0"), "quorum must be a share above 0 and up to 1, got 0"),
         (("--deadline", "-1"), "deadline must be between 0 and 86400 seconds, got -1"),
         (("--method", "none"), "method must be one of"),
     ],
 )
-def test_what_cannot_be_asked_for(network, tmp_path, options, wrong):
-    said = unpooled_command(
+def test_invalid_options_of_a_run_are_refused(network, tmp_path, options, message):
+    output = unpooled_command(
         "federation", "run", network.home, "-k", "2", "--out", tmp_path / "out", *options, code=1
     )
-    assert wrong in said
+    assert message in output
     assert not (tmp_path / "out").exists()
 
 
-def test_one_room_knows_the_engine():
+def test_one_package_imports_the_engine():
     root = Path(unpooled.__file__).parent
-    knows = {
+    importers = {
         path.relative_to(root).parts[:2]
         for path in root.rglob("*.py")
         if re.search(r"^\s*(import|from) nvflare\b", path.read_text(encoding="utf-8"), re.M)
     }
-    assert knows == {("runtimes", "nvflare")}
+    assert importers == {("federation", "nvflare")}

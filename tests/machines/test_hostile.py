@@ -157,7 +157,7 @@ def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
     trusted = tmp_path / "trusted.toml"
-    trusted.write_text(f'version = 2\n[protect]\nmode = "raw"\n{STUDIES}')
+    trusted.write_text(f'format = 1\n[protect]\nmode = "raw"\n{STUDIES}')
     other = {"data": str(odd), "policy": str(trusted), "categorical": [], "na": []}
     with network.with_settings("va", **other):
         network.run("odd", *QUICK)
@@ -170,7 +170,7 @@ def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
 
 def test_a_message_that_is_larger_than_a_site_takes(network):
     """The site refuses by name, and the others go on."""
-    with network.with_policy("va", f"version = 2\n[wire]\nmax_message_bytes = 4096\n{STUDIES}"):
+    with network.with_policy("va", f"format = 1\n[wire]\nmax_message_bytes = 4096\n{STUDIES}"):
         network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
         said = network.finish("large")
     result = RunFolder(network.out("large")).load_result()

@@ -1,17 +1,23 @@
-"""Names, invitations and keys: whatever is wrong with one is said in one line, and nothing is left behind."""
+"""Names, invitations, keys and formats: an error is one line, and leaves no files behind."""
 
+import contextlib
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nvflare.apis.event_type import EventType
+from nvflare.apis.shareable import Shareable
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.errors import InputError
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.nvflare.executor import Responder
 from unpooled.federation.provisioning.enrolment import invite
-from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.provisioning.federation_folder import create
 from unpooled.federation.provisioning.invitations import Invitation
 from unpooled.federation.provisioning.keys import enrolment_fingerprint, new_key
 from unpooled.federation.provisioning.names import check_name, parse_address
@@ -35,27 +41,29 @@ def federation(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "address", "sites", "wrong"),
+    ("name", "address", "sites", "message"),
     [
         ("fed", "h", ("a", "A"), "different names"),
         ("fed", "h", (), "different names"),
-        ("fed", "h", ("server",), "the engine uses it for itself; try site-server"),
+        ("fed", "h", ("server",), r"the engine uses it for itself\. Try site-server\."),
         ("fed", "h", ("../a",), "cannot be the name of a site"),
-        ("fed", "h", ("b", "101"), "the engine reads it as a number; try site-101"),
+        ("fed", "h", ("b", "101"), r"the engine reads it as a number\. Try site-101\."),
         ("fed", "h", ("1e5",), "the engine reads it as a number"),
         ("fed", "h", ("Infinity",), "the engine reads it as a number"),
-        ("fed", "h", ("t",), "the engine reads it as a boolean; try site-t"),
-        ("yes", "h", ("a",), "the engine reads it as a boolean; try federation-yes"),
-        ("fed", "h", ("H",), "the server is reached under it"),
+        ("fed", "h", ("t",), r"the engine reads it as a boolean\. Try site-t\."),
+        ("yes", "h", ("a",), r"the engine reads it as a boolean\. Try federation-yes\."),
+        ("fed", "h", ("H",), "it is the server's host name"),
         ("fed", "h", ("localhost",), "cannot be the name of a site"),
         ("f f", "h", ("a",), "cannot be the name of a federation"),
         ("fed", "h:x", ("a",), "host:port"),
         ("fed", "h:99999", ("a",), "65535, got 99999"),
-        ("fed", "fd00::1", ("a",), "give it a name, in DNS or /etc/hosts"),
+        ("fed", "fd00::1", ("a",), "Give the machine a name, in DNS or /etc/hosts"),
     ],
 )
-def test_what_cannot_be_is_said_and_nothing_is_left(tmp_path, name, address, sites, wrong):
-    with pytest.raises(InputError, match=wrong):
+def test_an_invalid_name_or_address_is_refused_and_nothing_is_written(
+    tmp_path, name, address, sites, message
+):
+    with pytest.raises(InputError, match=message):
         create(tmp_path / "f", name, address, sites, engine_name="nvflare")
     assert list(tmp_path.iterdir()) == []
 
@@ -63,7 +71,7 @@ def test_what_cannot_be_is_said_and_nothing_is_left(tmp_path, name, address, sit
 @settings(max_examples=300, deadline=None)
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True))
 def test_the_engine_reads_every_name_as_a_name(name):
-    """Its own reading of its command line gives a name back as it is, or the name is refused."""
+    """The engine's command-line parser returns a name unchanged, or unpooled refuses the name."""
     from nvflare.fuel.utils.argument_utils import parse_vars
 
     try:
@@ -74,18 +82,18 @@ def test_the_engine_reads_every_name_as_a_name(name):
 
 
 @pytest.mark.parametrize("name", ["101", "1e5", "t", "yes", "off", "nan", "1_0", "../../oops"])
-def test_no_name_enters_elsewhere(federation, tmp_path, name):
+def test_every_entry_point_checks_names(federation, tmp_path, name):
     before = sorted(federation.path.rglob("*"))
     assert f"{name!r} cannot be" in unpooled("federation", "invite", federation.path, name, code=1)
     assert sorted(federation.path.rglob("*")) == before
-    letter = tmp_path / "letter.json"
-    said = json.loads(federation.invitation("a").read_text())
+    invitation = tmp_path / "invitation.json"
+    values = json.loads(federation.invitation("a").read_text())
     for field in ("site", "federation"):
-        letter.write_text(json.dumps({**said, field: name}))
-        says = unpooled("site", "join", letter, "--data", __file__, code=1)
-        assert f"letter.json: {name!r} cannot be" in says
-        assert says.count("\n") == 1
-    assert list(tmp_path.iterdir()) == [letter]
+        invitation.write_text(json.dumps({**values, field: name}))
+        output = unpooled("site", "join", invitation, "--data", __file__, code=1)
+        assert f"invitation.json: {name!r} cannot be" in output
+        assert output.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [invitation]
     jobs = (
         "federation",
         "export-job",
@@ -101,91 +109,175 @@ def test_no_name_enters_elsewhere(federation, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("changed", "wrong"),
+    ("changed", "message"),
     [
         ({"unpooled": "request"}, "not an invitation"),
-        ({"version": 1}, "version 1, this program reads version 2; ask the coordinator"),
+        ({"format": 2}, r"an invitation of format 2, and this release reads format 1\. Ask the coordinator"),
+        ({"format": True}, "an invitation of format True, and this release reads format 1"),
         ({"host": "x y"}, "host or host:port"),
         ({"port": 70000}, "65535"),
         ({"port": "8002"}, "65535"),
-        ({"secret": 5}, "lacks something"),
-        ({"more": "x"}, "lacks something"),
+        ({"secret": 5}, "missing, unknown or wrong entries"),
+        ({"more": "x"}, "missing, unknown or wrong entries"),
         ({"root": "x"}, "damaged"),
         ({"authority": "x"}, "damaged"),
-        ({"engine": "os"}, "engines are nvflare"),
+        ({"engine": "os"}, "engine must be one of nvflare, got 'os'"),
     ],
 )
-def test_invitations_that_are_none(federation, tmp_path, changed, wrong):
-    letter = tmp_path / "letter.json"
-    letter.write_text(json.dumps({**json.loads(federation.invitation("a").read_text()), **changed}))
-    with pytest.raises(InputError, match=wrong):
-        Invitation.read(letter)
+def test_invalid_invitations_are_refused(federation, tmp_path, changed, message):
+    file = tmp_path / "invitation.json"
+    file.write_text(json.dumps({**json.loads(federation.invitation("a").read_text()), **changed}))
+    with pytest.raises(InputError, match=message):
+        Invitation.read(file)
     for text in ("", "{}", "[1]"):
-        letter.write_text(text)
+        file.write_text(text)
         with pytest.raises(InputError, match="not an invitation"):
-            Invitation.read(letter)
+            Invitation.read(file)
     assert parse_address("10.1.2.3:99") == ("10.1.2.3", 99)
 
 
 def test_the_key_stays_at_the_site(federation, tmp_path):
-    """The invitation has no key; the site's is made in its folder, where only its owner reads it."""
-    place = SiteFolder(tmp_path / "a")
-    place.accept(federation.invitation("a"))
-    assert (place.path / "private.key").stat().st_mode & 0o077 == 0
-    assert place.path.stat().st_mode & 0o077 == 0
+    """The invitation has no key; the site makes its own in its folder, where only its owner can read it."""
+    site_folder = SiteFolder(tmp_path / "a")
+    site_folder.accept(federation.invitation("a"))
+    assert (site_folder.path / "private.key").stat().st_mode & 0o077 == 0
+    assert site_folder.path.stat().st_mode & 0o077 == 0
     assert federation.invitation("a").stat().st_mode & 0o077 == 0
     assert "PRIVATE" not in federation.invitation("a").read_text()
     secret = json.loads(federation.invitation("a").read_text())["secret"]
-    kept = federation.enrolment / "a.json"
-    assert secret not in kept.read_text()  # who reads the coordinator's state cannot enrol
+    record = federation.enrolment / "a.json"
+    assert secret not in record.read_text()  # the coordinator's state alone enrols nobody
 
 
 def test_the_first_authority_is_pinned(federation, tmp_path):
-    """A second federation of the same name and site is another authority, and is not taken for the first."""
-    place = SiteFolder(tmp_path / "a")
-    place.accept(federation.invitation("a"))
-    key, pinned = (place.path / "private.key").read_bytes(), place.authority()
+    """A second federation with the same name and site has another authority, and is refused."""
+    site_folder = SiteFolder(tmp_path / "a")
+    site_folder.accept(federation.invitation("a"))
+    key, pinned = (site_folder.path / "private.key").read_bytes(), site_folder.authority()
     false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
-    said = unpooled("site", "join", invite(false, "a"), "--folder", place.path, code=1)
-    assert f"has pinned ({pinned}): call the coordinator" in said
-    assert said.count("\n") == 1
-    assert (place.path / "private.key").read_bytes() == key
-    assert place.authority() == pinned
+    output = unpooled("site", "join", invite(false, "a"), "--folder", site_folder.path, code=1)
+    assert f"has pinned ({pinned}). Call the coordinator" in output
+    assert output.count("\n") == 1
+    assert (site_folder.path / "private.key").read_bytes() == key
+    assert site_folder.authority() == pinned
     for other in (invite(federation, "b"), None):  # another site of the same federation; the same site again
         words = (
             "site",
             "join",
             other or invite(federation, "a"),
             "--folder",
-            place.path,
+            site_folder.path,
             "--data",
             tmp_path / "none",
         )
-        said = unpooled(*words, code=1)
-        assert ("is the folder of a in fed" in said) is (other is not None)
-    assert (place.path / "private.key").read_bytes() == key
+        output = unpooled(*words, code=1)
+        assert ("is the folder of a in fed" in output) is (other is not None)
+    assert (site_folder.path / "private.key").read_bytes() == key
 
 
 def test_one_fingerprint_covers_both_directions(federation, tmp_path):
-    """It differs if the authority differs, the site's name, or the site's key."""
-    place = SiteFolder(tmp_path / "a")
-    place.accept(federation.invitation("a"))
+    """It differs if the authority, the site's name or the site's key differs."""
+    site_folder = SiteFolder(tmp_path / "a")
+    site_folder.accept(federation.invitation("a"))
     other = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
     first, second = new_key().public_key(), new_key().public_key()
-    seen = {
-        place.fingerprint(),
+    fingerprints = {
+        site_folder.fingerprint(),
         enrolment_fingerprint(federation.root(), "a", first),
         enrolment_fingerprint(federation.root(), "a", second),
         enrolment_fingerprint(federation.root(), "b", first),
         enrolment_fingerprint(other.root(), "a", first),
     }
-    assert len(seen) == 5
-    assert all(len(text.replace(" ", "")) == 40 for text in seen)
+    assert len(fingerprints) == 5
+    assert all(len(text.replace(" ", "")) == 40 for text in fingerprints)
 
 
-def test_a_federation_of_an_earlier_version_says_what_to_do(federation, tmp_path):
-    shutil.copytree(federation.path, tmp_path / "old")
-    path = tmp_path / "old" / "federation.json"
-    path.write_text(path.read_text().replace('"version": 2', '"version": 1'))
-    with pytest.raises(InputError, match="unpooled federation init makes a new one"):
-        FederationFolder.read(tmp_path / "old")
+# ---------------------------------------------------------------- files of another format
+
+
+def in_format(path, value):
+    """Give a file another format, or with ``None`` that of the time before formats: a version."""
+    values = json.loads(path.read_text())
+    del values["format"]
+    path.write_text(json.dumps({**values, **({"version": 2} if value is None else {"format": value})}))
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"), [(None, "an unknown or earlier format"), (2, "format 2"), ("1", "format '1'")]
+)
+def test_a_federation_of_another_format_is_refused_and_never_looks_empty(
+    federation, tmp_path, value, problem
+):
+    home = tmp_path / "old"
+    shutil.copytree(federation.path, home)
+    (home / "runs" / "20250101-120000-abcd").mkdir()
+    in_format(home / "federation.json", value)
+    before = sorted(home.rglob("*"))
+    for words in (
+        ("status", home),
+        ("status", home, "--json"),
+        ("serve", home),
+        ("serve", home, "--stop"),
+        ("run", home, "-k", "2", "--out", tmp_path / "out"),
+        ("admit", home),
+        ("invite", home, "c"),
+        ("remove", home, "a"),
+        ("remove", home, "--older-than", "0"),
+    ):
+        output = unpooled("federation", *words, code=1)
+        assert output.count("\n") == 1
+        assert (
+            f"the folder of a federation of {problem}, and this release reads format 1. Make a new" in output
+        )
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_site_with_an_invitation_of_another_format_is_refused(federation, tmp_path):
+    site = SiteFolder(tmp_path / "a")
+    site.accept(federation.invitation("a"))
+    in_format(site.path / "invitation.json", None)
+    shutil.copy(site.path / "invitation.json", tmp_path / "a.json")
+    before = sorted(site.path.rglob("*"))
+    for words in (
+        ("join", tmp_path / "a.json", "--folder", site.path),
+        ("start", site.path),
+        ("stop", site.path),
+        ("status", site.path),
+    ):
+        output = unpooled("site", *words, code=1)
+        assert output.count("\n") == 1
+        assert "an invitation of an unknown or earlier format, and this release reads format 1." in output
+    assert sorted(site.path.rglob("*")) == before
+
+
+def test_the_progress_of_a_run_of_another_format_is_refused(tmp_path):
+    progress = ProgressFile(tmp_path)
+    progress.write("running")
+    assert progress.read()["state"] == "running"
+    in_format(progress.path, None)
+    with pytest.raises(InputError, match=r"progress\.json: a run of an unknown or earlier format"):
+        progress.read()
+
+
+def test_a_job_of_another_format_is_refused_at_the_site(tmp_path):
+    """As one that an earlier release exported: its configuration holds no format."""
+    sent = []
+
+    class Engine:
+        def register_aux_message_handler(self, topic, handler):
+            self.handler = handler
+
+        @contextlib.contextmanager
+        def new_context(self):
+            yield None
+
+        def send_aux_request(self, targets, topic, request, timeout, context, optional):
+            sent.append(request)
+
+    engine = Engine()
+    context = SimpleNamespace(get_engine=lambda: engine)
+    responder = Responder("terms of an earlier release")
+    responder.handle_event(EventType.START_RUN, context)
+    engine.handler("", Shareable({"payload": b"x", "correlation_id": "1"}), context)
+    (answer,) = sent
+    assert answer["reason"] == "the job is of an unknown or earlier format, and this release reads format 1"

@@ -20,7 +20,7 @@ from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.site.log import verify
 from unpooled.site.table_store import SummaryFolder
 
-RAW = 'version = 2\n[protect]\nmode = "raw"\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_moved_site_opens_the_copy_that_it_has(federation, join, table, tmp_pa
     assert SummaryFolder(new).digest == digest
     assert SiteFolder(new).settings.folder == str(new)
     assert not old.exists()
-    join(new, "--data", table, "--policy", written(tmp_path / "rules.toml", "version = 2\n"))
+    join(new, "--data", table, "--policy", written(tmp_path / "rules.toml", "format = 1\n"))
     assert SummaryFolder(new).digest == digest
     assert sorted(path.name for path in new.glob("summary*")) == ["summary"]
 
@@ -172,7 +172,7 @@ def test_an_admitted_site_makes_nothing_anew(federation, join, table, tmp_path, 
     place = admitted(federation, join, tmp_path / "north", "--data", table, "--person", "patient_id")
     for name in gone:
         shutil.rmtree(place / name) if (place / name).is_dir() else (place / name).unlink()
-    rules = written(tmp_path / "rules.toml", "version = 2\n")
+    rules = written(tmp_path / "rules.toml", "format = 1\n")
     before = everything(tmp_path)
     for words in ((), ("--data", table, "--policy", rules), ("--data", table, "--person", "patient_id")):
         said = join(place, *words, code=1)
@@ -183,7 +183,7 @@ def test_an_admitted_site_makes_nothing_anew(federation, join, table, tmp_path, 
 def test_an_admitted_site_with_noise_does_not_begin_its_budget_anew(federation, join, table, tmp_path):
     policy = written(
         tmp_path / "noise.toml",
-        'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 2.0\n[domain]\nrows = 100\n',
+        'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 2.0\n[domain]\nrows = 100\n',
     )
     place = admitted(
         federation, join, tmp_path / "north", "--data", table, "--exclude", "patient_id", "--policy", policy

@@ -31,7 +31,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "deployment" / "examples"
-RAW = parse('version = 2\n[protect]\nmode = "raw"\n')
+RAW = parse('format = 1\n[protect]\nmode = "raw"\n')
 ROWS = [[float(i % 7), float(i % 5)] for i in range(40)]
 
 
@@ -176,7 +176,7 @@ def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeyp
     site = open_site("a", np.array(ROWS), RAW, tmp_path / "new", authority=authority.public)
     (reply,) = site.answer(asked(authority, last_log_heads(log_heads)["a"], 1)).replies
     assert isinstance(reply, Refusal)
-    assert "nothing is answered until the newest log is back" in reply.reason
+    assert "Nothing is answered until the newest log is back" in reply.reason
     assert (
         "needs a reason"
         in unpooled("federation", "admit", "--again", home, "a", "--reason", " ", code=1).stderr

@@ -1,4 +1,4 @@
-"""A method that is not the package's, between real processes: sites whose policies name its module answer."""
+"""A user-defined method between real processes: sites whose policies name its module answer."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ import pytest
 from machines.network import STUDIES
 from pages import ROOT, blocks
 
-POLICY = f'version = 2\n[jobs]\nmodules = ["hospital_methods"]\n{STUDIES}'
+POLICY = f'format = 1\n[jobs]\nmodules = ["hospital_methods"]\n{STUDIES}'
 OPTIONS = (
     "-k",
     "3",
@@ -25,7 +25,7 @@ OPTIONS = (
 
 @pytest.fixture
 def own_network(network, modules):
-    """The module is installed at every site and at the coordinator; one site does not trust it."""
+    """The module is installed at every site and at the coordinator; one site's policy does not name it."""
     module = modules / "hospital_methods.py"
     module.write_text(blocks(ROOT / "docs" / "extending.md")[0].code)
     try:
@@ -35,12 +35,12 @@ def own_network(network, modules):
         module.unlink()
 
 
-def test_sites_that_trust_the_module_answer_and_another_refuses(own_network):
+def test_sites_that_allow_the_module_answer_and_another_refuses(own_network):
     own_network.run("own", *OPTIONS)
     own_network.finish("own")
     result = json.loads((own_network.out("own") / "result.json").read_text())
     assert result["method"] == "spherical"
-    for site in own_network.files:  # one that does not trust the module does not even know its messages
+    for site in own_network.files:  # a site that does not allow the module does not even know its messages
         log = (own_network.site_folder(site) / "log.jsonl").read_text()
         assert ("hospital.AskPointing" in log) is (site != "va")
     rounds = list(csv.DictReader((own_network.out("own") / "history.csv").read_text().splitlines()))

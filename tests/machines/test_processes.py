@@ -1,4 +1,4 @@
-"""Processes, locks and ports: nothing outlives its parent, keeps a lock, or says what is not so."""
+"""Processes, locks and ports: nothing outlives its parent or keeps a lock, and messages are true."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from nvflare.apis.shareable import Shareable
 
-from machines.network import PATIENCE, Network, reserved_port, tree, until
+from machines.network import PATIENCE, Network, contents, eventually, reserved_port, tree, until
 from machines.test_runs import EVERY, LONG, assert_same, points
 from studies import approved_terms
 from unpooled.federation.nvflare.controller import Mailbox
@@ -34,7 +34,7 @@ ENGINES = (
     (signal.SIGKILL, True),
     (signal.SIGKILL, False),
     (signal.SIGTERM, False),
-)  # True: its job is halted
+)  # True: its job is suspended
 
 
 def free(log):
@@ -52,20 +52,23 @@ def assert_encrypted(process):
     inside = words[words.index("-p") + 1]
     assert inside.startswith("stcp://localhost:")
     address = ("localhost", int(inside.rpartition(":")[2]))
-    with contextlib.suppress(ConnectionError), socket.create_connection(address, timeout=PATIENCE) as line:
-        line.sendall(b"hello" * 100)
-        assert len(line.recv(65536)) < 100  # at most a TLS alert
+    with (
+        contextlib.suppress(ConnectionError),
+        socket.create_connection(address, timeout=PATIENCE) as connection,
+    ):
+        connection.sendall(b"hello" * 100)
+        assert len(connection.recv(65536)) < 100  # at most a TLS alert
 
 
 @pytest.mark.parametrize("strikes", [ENGINES[:1], pytest.param(ENGINES, marks=pytest.mark.long)])
 def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fitted, strikes):
-    """kill -9 and SIGTERM of its engine while its job starts or is halted; ``leave`` in a run."""
+    """kill -9 and SIGTERM of its engine while its job starts or is suspended; ``site stop`` in a run."""
     fit, run = fitted(*LONG), f"site-killed-{len(strikes)}"
     first, second, _ = points(fit)
     network.run(run, *EVERY)
-    for number, halted in strikes:
+    for number, suspended in strikes:
         worker = network.job_process("va")  # it has just started, and is far from its first answer
-        if halted:
+        if suspended:
             worker.send_signal(signal.SIGSTOP)
         engine = network.engine_process("va")
         engine.send_signal(number)
@@ -79,13 +82,13 @@ def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fit
     before = tree(network.processes["va"].pid)
     network.stop("va")
     log = network.site_folder("va") / "log.jsonl"
-    assert free(log)  # at once: nobody is left who could answer
+    assert free(log)  # at once: no process is left that could answer
     assert not any(process.is_running() for process in before)
     network.join("va")
     network.finish(run)
     assert_same(network.out(run), fit)
     until(lambda: free(log), "the log to be released at the end of the run")
-    assert network.strays() == []
+    until(lambda: not network.strays(), "processes without a parent to end")
 
 
 @pytest.mark.long
@@ -101,9 +104,9 @@ def test_a_site_that_is_killed_as_a_whole_is_back_in_the_same_job(network, fitte
 
 
 def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(after_a_run):
-    """After runs of all three sites: what the engine keeps at one is about itself.
+    """After runs of all three sites, the engine's files at a site are about this site only.
 
-    In the terms, which are encoded, is the study: it names the run, as the site's own log does.
+    The terms, which are encoded, hold the study: it names the run, as the site's own log does.
     """
     network = after_a_run
     engine = network.site_folder("va") / "engine"
@@ -111,20 +114,14 @@ def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(after_a
         json.loads(job.read_text())["job"]["remote"]["run"] for job in network.folder.glob("out/*/job.json")
     ]
     assert runs
-    names = 0
-    for path in engine.rglob("*"):
-        if not path.is_file():
-            continue
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:  # the engine removes folders of ended jobs
-            continue
+    jobs = 0
+    for path, data in contents(engine):
         for word in (b"cleveland", b"hungarian", b"config_fed_server", b"RunTask", *map(str.encode, runs)):
-            assert word not in text, (path, word)
+            assert word not in data, (path, word)
         if path.name == "meta.json":
-            assert json.loads(text)["name"] == "run"
-            names += 1
-    assert names
+            assert json.loads(data)["name"] == "run"
+            jobs += 1
+    assert jobs
     until(lambda: len([*engine.glob("*/ended")]) <= 5, "all but the latest five ended jobs to be removed")
 
 
@@ -137,24 +134,24 @@ def served(tmp_path, port):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_serve_says_whose_the_port_is(network, tmp_path, shared):
+def test_serve_names_the_process_that_has_the_port(network, tmp_path, shared):
     with socket.socket() as other:
         if shared:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("", 0))
         other.listen()
         home = served(tmp_path / "one", other.getsockname()[1])
-        said = network.command("federation", "serve", home, code=1)
-    assert f"belongs to process {os.getpid()} (" in " ".join(said.stderr.split())
-    assert "the server is up" not in said.stdout
+        done = network.command("federation", "serve", home, code=1)
+    assert f"belongs to process {os.getpid()} (" in " ".join(done.stderr.split())
+    assert "the server is up" not in done.stdout
     assert not is_locked(home / "server")
 
 
 def test_two_servers_do_not_share_a_port(network, tmp_path):
-    """The second says so, though the first is one of ours."""
+    """The second one refuses, even if the first one is a server of unpooled."""
     home = served(tmp_path / "second", network.port)
-    said = " ".join(network.command("federation", "serve", home, code=1).stderr.split())
-    assert f"port {network.port} of this machine belongs to process" in said
+    error = " ".join(network.command("federation", "serve", home, code=1).stderr.split())
+    assert f"port {network.port} of this machine belongs to process" in error
 
 
 # ---------------------------------------------------------------- a full disk
@@ -162,23 +159,23 @@ def test_two_servers_do_not_share_a_port(network, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], capture_output=True)
-    if made.returncode:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
         pytest.skip("this user cannot mount a small disk")
     try:
-        yield place
+        yield disk
     finally:
-        subprocess.run(["umount", "-l", place], check=True)
+        subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.mark.long
 def test_a_full_disk_is_named_with_its_site(network, small_disk):
     """The site's whole folder is on a disk that fills up before the run."""
-    place = network.site_folder("va")
+    usual = network.site_folder("va")
     network.stop("va")
-    shutil.copytree(place, small_disk / "va", ignore=shutil.ignore_patterns("*-*-*-*-*", "log.txt*"))
+    shutil.copytree(usual, small_disk / "va", ignore=shutil.ignore_patterns("*-*-*-*-*", "log.txt*"))
     settings = small_disk / "va" / "engine" / "local" / "unpooled.json"
     SiteSettings.read(settings)
     moved = json.loads(settings.read_text())
@@ -188,8 +185,8 @@ def test_a_full_disk_is_named_with_its_site(network, small_disk):
         network.wait_connected()
         with filled(small_disk):
             network.run("full", "-k", "2", "--restarts", "1", "--quorum", "1", "--wait", "0")
-            said = " ".join(network.finish("full", code=1).split())
-        assert re.search(rf"\bva: [^;]*{os.strerror(errno.ENOSPC)}", said), said
+            output = " ".join(network.finish("full", code=1).split())
+        assert re.search(rf"\bva: [^;]*{os.strerror(errno.ENOSPC)}", output), output
     finally:
         network.kill("va")
         network.join("va")
@@ -198,7 +195,7 @@ def test_a_full_disk_is_named_with_its_site(network, small_disk):
 
 @contextlib.contextmanager
 def filled(disk):
-    """A disk without any room, meanwhile."""
+    """Fill a disk for a while."""
     with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
         while filler.write(bytes(1 << 16)):
             pass
@@ -209,7 +206,7 @@ def filled(disk):
 
 
 def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(small_disk, monkeypatch):
-    """Each is said once, with its cause, and is over when the cause is; no file of the server is spoilt."""
+    """Each is reported once, with its cause, and ends with its cause; no file of the server is damaged."""
     monkeypatch.setattr(keys, "_BITS", 2048)
     home, alone = small_disk / "heart", Network.__new__(Network)
     federation = create(home, "heart", f"localhost:{reserved_port()}", ("a", "b"), engine_name="nvflare")
@@ -220,25 +217,27 @@ def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(sma
         until(lambda: "the server is up" in alone.output("serving"), "the server")
         files = [*home.glob("*/startup/*"), *home.glob("*/local/*")]
         before = {path: path.read_bytes() for path in files}
-        said = alone.command("federation", "serve", home, "--listen", "127.0.0.2", code=1).stderr
-        assert "is in use already (process" in " ".join(said.split())
+        error = alone.command("federation", "serve", home, "--listen", "127.0.0.2", code=1).stderr
+        assert "is already in use (process" in " ".join(error.split())
         with filled(small_disk):
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 federation.engine.listen_at(federation.server, federation.console, federation.address, 1)
             until(lambda: "No space left" in alone.output("serving"), "the full disk")
-            assert (
-                alone.command("federation", "status", home, code=3).stderr.count("No space left on device")
-                == 1
+            status = eventually(
+                lambda: alone.command("federation", "status", home, code=3), "the state of a full disk"
             )
-        until(lambda: "all is well again" in alone.output("serving"), "the record to go on")
-        assert alone.command("federation", "status", home, code=4).stderr.count("has not joined yet") == 2
-        file, kept = home / "federation.json", (home / "federation.json").read_text()
-        file.write_text(kept[:40])
-        until(
-            lambda: "not the folder of a federation; what was known" in alone.output("serving"), "it to see"
+            assert status.stderr.count("No space left on device") == 1
+        until(lambda: "all is well again" in alone.output("serving"), "the record to continue")
+        status = eventually(
+            lambda: alone.command("federation", "status", home, code=4), "the server to be up again"
         )
-        file.write_text(kept)
-        until(lambda: alone.output("serving").count("all is well again") == 2, "it to see it mended")
+        assert status.stderr.count("has not joined yet") == 2
+        recovered = alone.output("serving").count("all is well again")
+        file, text = home / "federation.json", (home / "federation.json").read_text()
+        file.write_text(text[:40])
+        until(lambda: "not the folder of a federation; the earlier" in alone.output("serving"), "the error")
+        file.write_text(text)
+        until(lambda: alone.output("serving").count("all is well again") > recovered, "the error to end")
         assert alone.processes["serving"].poll() is None
         assert alone.output("serving").count("the server is up") == 1
         assert "starting it again" not in alone.output("serving")
@@ -250,28 +249,28 @@ def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(sma
 # ---------------------------------------------------------------- locks, without an engine
 
 
-def test_a_supervisor_that_is_halted_or_deaf_is_ended(tmp_path):
-    """``leave`` ends it, and with it what it started; the lock that it held names it."""
+def test_a_supervisor_that_is_suspended_or_killed_ends(tmp_path):
+    """``site stop`` ends it and all that it started; the lock that it holds names it."""
     script = (
         "import sys, signal\nfrom pathlib import Path\n"
         "from unpooled.federation.provisioning.supervisor import supervise\n"
         "command = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "supervise(command, Path(sys.argv[1]), print, lambda: None)\n"
     )
-    for deaf in (False, True):
+    for killed in (False, True):
         supervisor = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
         until(lambda supervisor=supervisor: len(tree(supervisor.pid)) > 1, "its child")
         assert lock_owner(tmp_path).pid == supervisor.pid
         child = tree(supervisor.pid)[1]
         supervisor.send_signal(signal.SIGSTOP)
-        if deaf:
-            supervisor.send_signal(signal.SIGKILL)  # as by a power cut: nothing is left to say goodbye
+        if killed:
+            supervisor.send_signal(signal.SIGKILL)  # as by a power cut: nobody cleans up
         else:
             assert stop_supervisor(tmp_path, PATIENCE)
         supervisor.wait(PATIENCE)
         assert not is_locked(tmp_path)
-        assert not deaf or not stop_supervisor(tmp_path)
-        if not deaf:
+        assert not killed or not stop_supervisor(tmp_path)
+        if not killed:
             assert not child.is_running()
         else:
             child.kill()
@@ -281,37 +280,37 @@ def test_a_process_that_waits_for_the_log_gets_it_between_answers(tmp_path):
     """Two runs at one site: each hands the log over, and opens it again for its next question."""
     settings = raw_site(tmp_path)
     one, two = (SiteSession(settings, approved_terms(settings, name)) for name in ("one", "two"))
-    for end in (one, two, one, two):
-        assert str(end.respond(b"anything")).startswith("not a message")
+    for session in (one, two, one, two):
+        assert str(session.respond(b"anything")).startswith("not a message")
     with pytest.raises(LogInUse, match=rf"process {os.getpid()} \({ANSWERING}\)"):
-        Log(tmp_path / "kept" / "log.jsonl")
+        Log(tmp_path / "site" / "log.jsonl")
     two.close()
-    Log(tmp_path / "kept" / "log.jsonl").close()
+    Log(tmp_path / "site" / "log.jsonl").close()
     assert two.respond(b"anything") == "the run is over"
 
 
 def raw_site(tmp_path):
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
-    return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy))
+    policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
+    return SiteSettings("a", str(data), str(tmp_path / "site"), str(policy))
 
 
 def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("unpooled.site.session._LET_GO", (0.5, 30.0))
+    monkeypatch.setattr("unpooled.site.session._WAIT", (0.5, 30.0))
     settings = raw_site(tmp_path)
     terms = approved_terms(settings)
     SiteSession(settings, terms).close()
-    (tmp_path / "kept").mkdir(exist_ok=True)
-    log = Log(tmp_path / "kept" / "log.jsonl", "somebody's script")
-    said = SiteSession(settings, terms).respond(b"anything")
-    assert said == "another program at the site has its log open; the site's own log names it"
+    (tmp_path / "site").mkdir(exist_ok=True)
+    log = Log(tmp_path / "site" / "log.jsonl", "somebody's script")
+    reason = SiteSession(settings, terms).respond(b"anything")
+    assert reason == "another program at the site has its log open; the site's own log names it"
     assert f"process {os.getpid()} (somebody's script)" in caplog.text
     log.close()
 
 
 def site_in_a_process(folder, does):
-    """A site's settings, a run's terms, and the command of a process that is the site's end and does this."""
+    """A site's settings, a run's terms, and the command of a process that opens the session and does this."""
     settings = raw_site(folder)
     settings.write(folder / "settings.json")
     terms = approved_terms(settings)
@@ -319,66 +318,64 @@ def site_in_a_process(folder, does):
     script = (
         "import sys, time\nfrom pathlib import Path\n"
         "from unpooled.protocol import codec\n"
-        "from unpooled.site.session import RunTerms, SiteEnd, SiteSettings\n"
+        "from unpooled.site.session import RunTerms, SiteSession, SiteSettings\n"
         "terms = codec.decode(Path(sys.argv[2]).read_bytes(), expect=RunTerms)\n"
-        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), terms)\n"
+        "session = SiteSession(SiteSettings.read(Path(sys.argv[1])), terms)\n"
     )
     words = [sys.executable, "-c", f"{script}{does}time.sleep(600)\n"]
     return settings, terms, [*words, str(folder / "settings.json"), str(folder / "terms")]
 
 
-def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch):
-    """It holds the log and is halted, so it hands nothing over: it is killed, and the site answers."""
-    monkeypatch.setattr("unpooled.site.session._COAX", 0.5)
-    monkeypatch.setattr("unpooled.site.session._LET_GO", (PATIENCE, PATIENCE))
-    settings, terms, words = site_in_a_process(tmp_path, "print(end.respond(b'x'), flush=True)\n")
+def test_a_process_of_ours_that_hangs_is_killed_for_the_log(tmp_path, monkeypatch):
+    """It has the log and is suspended, so it hands nothing over: it is killed, and the site answers."""
+    monkeypatch.setattr("unpooled.site.session._HAND_OVER", 0.5)
+    monkeypatch.setattr("unpooled.site.session._WAIT", (PATIENCE, PATIENCE))
+    settings, terms, words = site_in_a_process(tmp_path, "print(session.respond(b'x'), flush=True)\n")
     hung = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert hung.stdout.readline().startswith(b"not a message")
     hung.send_signal(signal.SIGSTOP)
-    end = SiteSession(settings, terms)
-    assert str(end.respond(b"anything")).startswith("not a message")
+    session = SiteSession(settings, terms)
+    assert str(session.respond(b"anything")).startswith("not a message")
     assert hung.wait(PATIENCE) == -signal.SIGKILL
     hung.stdout.close()
-    end.close()
+    session.close()
 
 
 def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
-    """It says that it is at work: it is not killed, however long it takes, and hands the log over after."""
+    """It reports that it works: it is not killed, however long it takes, and hands the log over later."""
     settings, terms, words = site_in_a_process(
         tmp_path,
-        "end.respond(b'x')\nreceive, go = end._site.receive, Path(sys.argv[3])\n"
+        "session.respond(b'x')\nreceive, go = session._site.receive, Path(sys.argv[3])\n"
         "def slow(data):\n    print('begins', flush=True)\n"
         "    while not go.exists():\n        time.sleep(0.05)\n    return receive(data)\n"
-        "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\n",
+        "session._site.receive = slow\nprint(session.respond(b'x'), flush=True)\n",
     )
     go, asked, ask = tmp_path / "go", [], SiteSession._ask_for_log
 
-    def counted(end, waited):
+    def counted(session, waited):
         asked.append(waited)
         if len(asked) == 5:
             go.touch()
-        return ask(end, waited)
+        return ask(session, waited)
 
     with subprocess.Popen([*words, str(go)], stdout=subprocess.PIPE) as slow:
         assert slow.stdout.readline() == b"begins\n"
-        end = SiteSession(settings, terms)
+        session = SiteSession(settings, terms)
         busy = Path(settings.folder) / "log.jsonl.busy"
-        until(
-            lambda: request_handover(Path(settings.folder)) or busy.exists(), "it to say that it is at work"
-        )
-        monkeypatch.setattr("unpooled.site.session._COAX", 0.0)  # one that hangs is killed at once
-        monkeypatch.setattr("unpooled.site.log_handover.FRESH", PATIENCE)  # it may be slow to say so again
+        until(lambda: request_handover(Path(settings.folder)) or busy.exists(), "it to report that it works")
+        monkeypatch.setattr("unpooled.site.session._HAND_OVER", 0.0)  # one that hangs is killed at once
+        monkeypatch.setattr("unpooled.site.log_handover.FRESH", PATIENCE)  # its next report may be late
         monkeypatch.setattr(SiteSession, "_ask_for_log", counted)
-        assert str(end.respond(b"anything")).startswith("not a message")
+        assert str(session.respond(b"anything")).startswith("not a message")
         assert len(asked) >= 5
         assert slow.poll() is None
         assert slow.stdout.readline().startswith(b"not a message")
         slow.kill()
-    end.close()
+    session.close()
 
 
-class Counter:
-    """As much of an engine as posts need: it hands messages over to nobody, and keeps them."""
+class FakeEngine:
+    """As much of an engine as a mailbox needs: it delivers no message, and keeps them all."""
 
     def __init__(self, *sites):
         self.sites, self.sent = sites, []
@@ -394,40 +391,40 @@ class Counter:
         self.sent.append((sites[0], request["payload"], request["correlation_id"]))
 
 
-def test_posts_that_nobody_waits_for_are_not_kept():
-    """Of a question that is posted again one answer counts; the words of earlier ones answer nothing."""
-    engine, answers = Counter("a", "b"), []
+def test_requests_that_nobody_waits_for_are_not_kept():
+    """Of a request that is sent again one answer counts; the ids of earlier attempts answer nothing."""
+    engine, answers = FakeEngine("a", "b"), []
     mailbox = Mailbox(engine)
 
-    def post(site, data):
-        mailbox.post(site, data, lambda answer: answers.append((site, data, answer)))
+    def send(site, data):
+        mailbox.send(site, data, lambda answer: answers.append((site, data, answer)))
         return engine.sent[-1][2]
 
     def answer(correlation_id, payload):
         mailbox.receive("", Shareable({"correlation_id": correlation_id, "payload": payload}), None)
 
-    first, other = b"first question", post("b", b"first question")
-    words = [post("a", first), post("a", first)]  # the second is a repeated try
+    first, other = b"first question", send("b", b"first question")
+    ids = [send("a", first), send("a", first)]  # the second is a repeated attempt
     assert len(mailbox._open) == 3
-    answer("no such word", b"forged")
-    answer(words[1], b"reply")
+    answer("no such id", b"forged")
+    answer(ids[1], b"reply")
     assert answers == [("a", first, b"reply")]
-    assert list(mailbox._open) == [other]  # all tries at a are done with
-    answer(words[0], b"again")
-    answer(words[1], b"again")
-    late = post("a", first)
-    post("a", b"second question")
+    assert list(mailbox._open) == [other]  # no attempt at a is open any more
+    answer(ids[0], b"again")
+    answer(ids[1], b"again")
+    late = send("a", first)
+    send("a", b"second question")
     answer(late, b"too late")
     assert len(answers) == 1
     assert len(mailbox._open) == 2
     answer(other, b"reply of b")
     assert answers[1:] == [("b", b"first question", b"reply of b")]
-    mailbox.post("c", first, lambda answer: answers.append(answer))
+    mailbox.send("c", first, lambda answer: answers.append(answer))
     assert answers[2].unreached
     assert [site for site, _ in mailbox._open.values()] == ["a"]
 
 
-def test_folders_of_ended_jobs_go_and_the_latest_stay(tmp_path):
+def test_all_but_the_latest_folders_of_ended_jobs_are_removed(tmp_path):
     for number in range(9):
         (tmp_path / f"job-{number}").mkdir()
         (tmp_path / f"job-{number}" / "meta.json").write_text("{}")

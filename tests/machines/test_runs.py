@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.browser import browser
-from app.review_pages import desk
+from app.review_pages import served_page
 from machines.network import STUDIES, until
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
@@ -123,7 +123,7 @@ def test_secure_sums_between_processes(network, fitted):
     assert_same(network.out("secure"), fitted(*options))
     told = json.loads((network.out("secure") / "result.json").read_text())
     assert 0 < told["lower_bound"] <= told["inertia"] * (1 + 1e-9)
-    assert told["certificate"].endswith("This is about the sites' copies, not about the rows behind them.")
+    assert told["certificate"].endswith("It covers the sites' summary tables, not the rows behind them.")
     said = [network.command("site", "keys", network.site_folder(site)).stdout for site in network.files]
     assert len({text.split("fingerprint ")[1].splitlines()[0] for text in said}) == 1
 
@@ -133,7 +133,7 @@ def noisy(network, tmp_path):
     """The sites without a copy for a while, with folders of their own, where they answer with noise."""
     policy = tmp_path / "noise.toml"
     policy.write_text(
-        'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 4\n[domain]\n'
+        'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 4\n[domain]\n'
         'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n' + STUDIES
     )
     log_heads = network.home / "log_heads.jsonl"  # of the logs in the sites' usual folders
@@ -153,7 +153,9 @@ def test_a_private_run_is_refused_once_where_sites_have_a_copy(network):
     options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
     network.run("unwanted", *options)
     said = " ".join(network.finish("unwanted", code=1).split())
-    assert "answers from a copy and not with noise, and a private run is private for all" in said
+    assert (
+        "answers from a summary table and not with differential privacy, and a private run needs it" in said
+    )
     assert "asking again" not in said
     assert len(set((network.home / "server" / "jobs").iterdir()) - jobs) == 1
 
@@ -185,7 +187,9 @@ def test_a_site_answers_nothing_before_its_copy_is_approved(network):
     lines = [line for line in log.read_bytes().splitlines() if b'"kind":"study"' not in line]
     try:
         network.run("early", "-k", "2", "--restarts", "1")
-        assert "nobody at the site has approved its copy yet" in " ".join(network.finish("early").split())
+        assert "nobody at the site has approved its summary table yet" in " ".join(
+            network.finish("early").split()
+        )
         assert [line for line in log.read_bytes().splitlines() if b'"kind":"study"' not in line] == lines
     finally:
         approval.write_bytes(kept)
@@ -194,7 +198,7 @@ def test_a_site_answers_nothing_before_its_copy_is_approved(network):
 
 
 def decided(tab, digest, verb, said=""):
-    """What an officer does at the desk: open the study, say a name, press the button."""
+    """Decide as an officer on the review page: open the study, enter a name, press the button."""
     tab.value(f"document.querySelector('a[href=\"study/{digest}/{verb}\"]').click()")
     tab.until("document.querySelector('form #by') !== null")
     tab.value("document.getElementById('by').value = 'Dr. High'")
@@ -206,30 +210,30 @@ def decided(tab, digest, verb, said=""):
 
 @pytest.fixture
 def pages(network, tmp_path):
-    """The desks of a hospital and of the coordinator, each in a browser of its own."""
+    """The review page of a hospital and the monitor, each in a browser of its own."""
     with (
-        desk(network.site_folder("va"), opened=False) as hospital,
-        desk(network.home, opened=False) as center,
+        served_page(network.site_folder("va"), opened=False) as hospital,
+        served_page(network.home, opened=False) as center,
         browser(tmp_path / "officer") as officer,
         browser(tmp_path / "coordinator") as coordinator,
     ):
         for tab, page in ((officer, hospital), (coordinator, center)):
             tab.open(page.link)
-            tab.until("document.getElementById('news') !== null")
+            tab.until("document.getElementById('changes') !== null")
         yield officer, coordinator
 
 
 def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files, pages):
     """One hospital's officer is asked: the run waits, goes on with it, and then without it.
 
-    The officer decides at a desk, and the coordinator watches at another one, both in a real browser.
+    The officer decides on the review page, and the coordinator watches the monitor, both in a real browser.
     """
     officer, coordinator = pages
     place = network.site_folder("va")
     log = place / "log.jsonl"
     log.touch()  # of a site that never answered there is none
     before = len(log.read_bytes().splitlines())
-    with network.with_policy("va", "version = 2\n"):
+    with network.with_policy("va", "format = 1\n"):
         network.run("studied", *LONG, "--purpose", "to find groups", "--title", "Groups")
         (kept,) = until(StudyFolder(place).pending, "the study")
         said = until(
@@ -240,17 +244,17 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         waits = network.command("site", "status", place, code=6).stderr
         assert f"the study 'Groups' waits to be approved: unpooled site approve {place}" in waits
         assert len(log.read_bytes().splitlines()) == before  # nothing left, by its own log
-        coordinator.until("/waiting for va since/.test(at('answer').textContent)")
+        coordinator.until("/waiting for va since/.test(at('overview').textContent)")
         assert "has not decided" in coordinator.value("at('runs').innerText")
-        officer.until(f"at('waiting').textContent.includes('{kept.study.digest[:8]}')")
-        assert "to find groups" in officer.value("at('waiting').textContent")
+        officer.until(f"at('pending').textContent.includes('{kept.study.digest[:8]}')")
+        assert "to find groups" in officer.value("at('pending').textContent")
         decided(officer, kept.study.digest, "approve")
         network.at_round("studied", 3)
         with suspended(network.job_process("server")):  # else the run could end before the officer decides
-            coordinator.until("/is in round [0-9]+: 3 of 3 sites/.test(at('answer').textContent)")
+            coordinator.until("/is in round [0-9]+: 3 of 3 sites/.test(at('overview').textContent)")
             assert "running" in coordinator.value("at('runs').innerText")
             coordinator.until("document.querySelectorAll('#runs svg').length === 2")
-            officer.until("at('left').textContent.includes('the record is whole')")
+            officer.until("at('sent').textContent.includes('the log is intact')")
             decided(officer, kept.study.digest, "withdraw", "a complaint")
         lines = [json.loads(line) for line in log.read_bytes().splitlines()[before:]]
         network.finish("studied")

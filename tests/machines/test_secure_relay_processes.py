@@ -181,7 +181,7 @@ def test_a_region_shows_its_sum_in_no_run_whose_approved_study_is_secure(cells):
     end = cells["north"].end()
     alone = codec.wrap(Request(REQUEST_ID, (Part("total", AskMoments(), None, 0),)))
     assert reply_of(until(lambda: _bytes(end.respond(alone)), "a refusal")).reason.startswith(
-        "only secure sums are allowed, and AskMoments would show a single site's reply"
+        "only secure sums are allowed, and AskMoments would disclose a single site's answer"
     )
     assert cells["north"].asked == []
     end.close()

@@ -313,7 +313,7 @@ def settings(tmp_path):
     data = tmp_path / "patients.csv"
     data.write_text("id,age,bmi\n" + "".join(f"{i},{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
     policy = tmp_path / "policy.toml"
-    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
+    policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy), exclude=("id",))
 
 
@@ -340,7 +340,10 @@ def test_a_copy_that_nobody_approved_is_not_answered_from(settings, terms, tmp_p
     copied = replace(settings, policy=None, data="")
     assert "cannot open" in SiteSession(copied, terms()).respond(b"anything")
     SummaryFolder(tmp_path / "kept").make(settings.table(), SummarySettings())
-    assert SiteSession(copied, terms()).respond(b"any") == "nobody at the site has approved its copy yet"
+    assert (
+        SiteSession(copied, terms()).respond(b"any")
+        == "nobody at the site has approved its summary table yet"
+    )
     SummaryFolder(tmp_path / "kept").approve()
     (tmp_path / "patients.csv").unlink()  # the rows are not needed any more
     assert "not a message" in SiteSession(copied, terms()).respond(b"anything")
@@ -349,7 +352,7 @@ def test_a_copy_that_nobody_approved_is_not_answered_from(settings, terms, tmp_p
 def test_what_a_site_cannot_open_it_declines_without_a_word_of_its_data(settings, terms, tmp_path):
     (tmp_path / "patients.csv").write_text("age,bmi\n" + "41,20\n" * 40 + "secret text,20\n")
     said = SiteSession(settings, terms()).respond(b"anything")
-    assert said == "the site cannot open its data for this run; its own log says why"
+    assert said == "the site cannot open its data for this run; Its own log has the reason"
     assert "99.0" in SiteSession(settings, terms(version="99.0")).respond(b"anything")
 
 

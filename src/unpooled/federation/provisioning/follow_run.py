@@ -5,6 +5,7 @@ if it died. If this process is stopped, nothing is lost: the next process that f
 """
 
 import contextlib
+import os
 import shutil
 import tempfile
 import time
@@ -56,13 +57,26 @@ def is_followed(work: Path) -> bool:
 @contextlib.contextmanager
 def following(work: Path) -> Iterator[None]:
     """Mark a run as followed by this process."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / _FOLLOWED).open("wb") as file:
-        LockOwner.me("unpooled federation run").write(file.fileno())
+    _mark_followed(work)
     try:
         yield
     finally:
         (work / _FOLLOWED).unlink(missing_ok=True)
+
+
+def _mark_followed(work: Path) -> None:
+    """Write the mark in one step: the folder of a new run, without a mark, would count as a stopped run."""
+    work.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=work.parent, prefix=f".{work.name}."))
+    try:
+        with (draft / _FOLLOWED).open("wb") as file:
+            LockOwner.me("unpooled federation run").write(file.fileno())
+        try:
+            os.rename(draft, work)
+        except OSError:  # the folder exists and is not empty
+            os.replace(draft / _FOLLOWED, work / _FOLLOWED)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def follow(

@@ -21,6 +21,7 @@ from unpooled.storage.file_locks import is_locked, lock_owner, locked
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0  # seconds before a restart; the pause doubles each time
 _STEADY = 60.0  # seconds of running after which the pause is reset
 _GRACE = 10.0  # seconds that an engine has to stop by itself
+_NAME_TIMEOUT = 5.0  # seconds in which a process that has just taken the lock must have named itself
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -107,11 +108,13 @@ def stop_supervisor(home: Path, timeout: float = 30.0) -> bool:
     A supervisor that does not stop within ``timeout`` seconds is killed; the kernel then ends all that it
     started.
     """
-    if not is_locked(home):
-        return False
-    process = lock_owner(home)
-    if process is None or not process.is_alive:
-        raise InputError(f"{home} is in use, but its lock does not name a running process. Try again.")
+    named_by = time.monotonic() + _NAME_TIMEOUT
+    while (process := lock_owner(home)) is None or not process.is_alive:
+        if not is_locked(home):
+            return False
+        if time.monotonic() > named_by:
+            raise InputError(f"{home} is in use, but its lock does not name a running process")
+        time.sleep(0.05)
     for seconds, signals in ((timeout, (signal.SIGTERM, signal.SIGCONT)), (10.0, (signal.SIGKILL,))):
         with contextlib.suppress(ProcessLookupError):
             for number in signals:  # a suspended process stops only after it is resumed
