@@ -38,13 +38,13 @@ def here(tmp_path, monkeypatch):
 
 
 def served_until_stopped(words):
-    """Run a command that serves a page; it says where, and ends without an error when it is stopped."""
+    """Run a command that serves a page: it prints the link, and ends without an error once it is stopped."""
     command = [sys.executable, "-m", "unpooled", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         try:
-            said = [running.stdout.readline() for _ in range(3)]
-            assert "http://127.0.0.1:" in said[1], said
-            assert "Ctrl-C ends the desk" in said[2], said
+            printed = [running.stdout.readline() for _ in range(3)]
+            assert "http://127.0.0.1:" in printed[1], printed
+            assert "Ctrl-C closes the review page" in printed[2], printed
             running.send_signal(signal.SIGINT)
             assert running.wait() == 0
         finally:
@@ -60,7 +60,8 @@ def test_the_readme_has_no_command_that_is_not_run():
         assert line in workflows, line
     machines = "".join(path.read_text() for path in (ROOT / "tests/machines").glob("*.py"))
     for line in sorted(WAITING):
-        assert f'"{line.split()[1]}"' in machines, line
+        _, group, command, *_ = line.split()
+        assert f'"{group}", "{command}"' in machines, line
 
 
 def test_the_commands_run_as_they_are_written(here):
@@ -69,25 +70,19 @@ def test_the_commands_run_as_they_are_written(here):
         if line in INSTALLED:
             continue
         words = [
-            str(found)
+            str(name)
             for word in shlex.split(line)[1:]
-            for found in (sorted(path.name for path in here.glob(word)) if "*" in word else [word])
+            for name in (sorted(path.name for path in here.glob(word)) if "*" in word else [word])
         ]
         if line in STAYING:
             served_until_stopped(words)
             ran.append(line)
             continue
-        done = CliRunner().invoke(app, words, input="an officer\ny\ny\n")
+        done = CliRunner().invoke(app, words, input="y\n")
         expected = 1 if line in WAITING else 0  # without a federation: one line, and not a wrong option (2)
         assert done.exit_code == expected, (line, done.output)
         assert expected == 0 or done.output.count("\n") == 1, (line, done.output)
         ran.append(line)
-    assert len(ran) >= 8
+    assert len(ran) >= 7
     assert (here / "report.html").exists()
     assert (here / "run" / "model.unpooled").exists()
-
-
-def test_commands_in_the_text_exist():
-    for command in re.findall(r"`unpooled ([a-z]+)", TEXT):
-        done = CliRunner().invoke(app, [command, "--help"])
-        assert done.exit_code == 0, command
