@@ -35,11 +35,11 @@ def here(tmp_path, monkeypatch):
 
 
 def between_processes(here):
-    """What the section on the run leaves behind: answers in the logs, and the folder of the run."""
-    doors = [open_site(name, policy=load("policy.toml"), folder=here / name) for name in ("north", "south")]
-    run(Analysis(PreparationOptions(), (Lloyd(k=2, max_rounds=1, n_starts=1),)), Simulation(doors), seed=0)
-    for door in doors:
-        door.close()
+    """Make what the section on the run leaves behind: answers in the logs, and the folder of the run."""
+    sites = [open_site(name, policy=load("policy.toml"), folder=here / name) for name in ("north", "south")]
+    run(Analysis(PreparationOptions(), (Lloyd(k=2, max_rounds=1, n_starts=1),)), Simulation(sites), seed=0)
+    for site in sites:
+        site.close()
     rows = (here / "heart_disease.csv").read_text().splitlines()
     some = [row for row in rows if row.startswith(("site", "cleveland", "hungarian"))]
     (here / "both.csv").write_text("\n".join(some) + "\n")
@@ -61,7 +61,7 @@ def between_processes(here):
 
 
 def test_the_commands_run_as_they_are_written(here):
-    asked = []
+    commands = []
     for block in BLOCKS:
         if "unpooled federation serve" in block:
             between_processes(here)
@@ -73,10 +73,10 @@ def test_the_commands_run_as_they_are_written(here):
             program, *words = shlex.split(line)
             assert program == "unpooled"
             call(words)
-            asked.append(" ".join(words[:2]))
-    assert {"policy init", "copy approve", "audit attack", "dossier north", "release run"} <= set(asked)
-    assert {"copy renew", "copy erase"} <= set(asked)
-    text = (here / "north" / "dossier.html").read_text()
+            commands.append(" ".join(words[:2]))
+    assert {"site init", "site approve", "site log", "site dpia", "release run"} <= set(commands)
+    assert {"site summarize", "site erase"} <= set(commands)
+    text = (here / "north" / "dpia.html").read_text()
     assert "approved by your name on" in text
     assert "1 person was erased" in text
     assert "Of 301 persons in the file at the last renewal: still disclosed: " in text
