@@ -186,7 +186,7 @@ def test_protection_is_that_of_the_command(tables, tmp_path):
     assert of_folder(tmp_path / "again") == fit
     trusted = unpooled.cluster(tables, 3, protect="raw", min_cluster_size=20)
     assert trusted.to_json()["min_cluster_size"] == 20
-    with pytest.raises(InputError, match="say how a copy is made"):
+    with pytest.raises(InputError, match="are options of summary tables"):
         unpooled.cluster(tables, 3, person="patient_id")
 
 
@@ -282,7 +282,7 @@ def test_a_run_on_tables_in_memory_is_not_resumed(tables, tmp_path):
     got = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
     assert got.exit_code == 1
     assert "table in memory may have changed" in got.stderr
-    with pytest.raises(InputError, match="exists; say overwrite=True"):
+    with pytest.raises(InputError, match="already exists. Use overwrite=True"):
         unpooled.cluster(tables, 2, out=tmp_path / "run")
     unpooled.cluster(tables, 2, out=tmp_path / "run", overwrite=True)
 
@@ -313,7 +313,7 @@ def test_values_of_other_libraries_are_taken(tables):
         ({"sheet": "a"}, "north: sheet is for workbooks"),
         ({"certify": "fast"}, "certify must be one of quick, normal, thorough"),
         ({"exclude": "weight"}, "no file has a column weight"),
-        ({"columns": ["age", "seen"]}, "column seen: dates are no measurements"),
+        ({"columns": ["age", "seen"]}, "column seen: dates are not measurements"),
         ({"columns": ["age", "patient_id"]}, 'numbers="patient_id" takes it as numbers'),
         ({"missing": "refuse"}, 'missing="keep", fill or drop deals with them'),
         ({"scale": "min-max"}, r'bounds={"age": \(0, 100\)}'),
@@ -384,9 +384,9 @@ def test_a_certificate_is_that_of_the_command(tables, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"north": pandas.Series([1.0, 2.0])}, "site north: a Series is one column, no table"),
+        ({"north": pandas.Series([1.0, 2.0])}, "site north: a Series is one column, not a table"),
         ({"north": pandas.DataFrame({"": [1.0, 2.0]})}, "site north: column 1 has no name"),
-        ({"north": 7}, "site north: int is no table"),
+        ({"north": 7}, "site north: int is not a table"),
         (
             {"north": pandas.DataFrame({"a": [1, "x", b"y"]})},
             "site north, column a, index 2: bytes is neither",

@@ -39,9 +39,9 @@ def call(*words):
 
 
 def refused(*words):
-    code, said = call(*words)
-    assert (code, said.count("\n")) == (1, 1), said
-    return said
+    code, text = call(*words)
+    assert (code, text.count("\n")) == (1, 1), text
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,10 @@ def sites(tmp_path_factory):
             if mode == "summary":
                 SummaryFolder(folder).make(X, parse(TEXTS[mode]).protect.settings())
                 SummaryFolder(folder).approve(by=ODD)
-        doors = [open_site(s, X, parse(TEXTS[mode]), home / mode / s) for s, X in rows.items()]
-        run(Lloyd(k=2, min_cluster_size=5 if mode == "raw" else 1), Simulation(doors), seed=1)
-        for door in doors:
-            door.close()
+        sites = [open_site(s, X, parse(TEXTS[mode]), home / mode / s) for s, X in rows.items()]
+        run(Lloyd(k=2, min_cluster_size=5 if mode == "raw" else 1), Simulation(sites), seed=1)
+        for site in sites:
+            site.close()
     (home / "dp" / "a").mkdir(parents=True)
     (home / "dp" / "a" / "policy.toml").write_text(TEXTS["dp"])
     open_site("a", rows["a"], parse(TEXTS["dp"]), home / "dp" / "a").close()
@@ -87,11 +87,11 @@ def test_what_it_says_of_a_site_with_a_summary_table_is_in_its_folder(sites):
     text = page(facts)
     about = json.loads((folder / "summary" / "about.json").read_text())
     opening = json.loads((folder / "log.jsonl").read_text().splitlines()[0])
-    copy = SummaryFolder(folder).read()
+    summary = SummaryFolder(folder).read()
     assert about["digest"] in text
     assert opening["policy"] in text
     assert f"unpooled {opening['version']}" in text
-    assert f"{copy.people.sum():.0f} persons in {len(copy)} groups" in text
+    assert f"{summary.people.sum():.0f} persons in {len(summary)} groups" in text
     assert f"approved by {escaped(ODD)} on" in text
     assert ODD not in text
     for run_ in facts.record.runs:
@@ -130,17 +130,17 @@ def patients(numbers, seed=0):
 
 
 def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp_path):
-    """A copy that is renewed, of which two are erased, and that is renewed again without an approval."""
+    """A summary table that is renewed, of which two are erased, and that is renewed again without an approval."""
     place = SummaryFolder(tmp_path)
     place.make(patients(range(90)), SummarySettings(min_group_size=5, person="id"))
     assert "ever shown" in page(read(tmp_path))  # nobody approved it yet
     place.approve(by="Dr. Low")
     plan = renew(place, patients(range(6, 130)))
     place.approve(by="Dr. High")
-    shown = next(person for person, state in plan.states.items() if state in DISCLOSED)
-    erase(place, [shown, "P199"], by=ODD, block_unknown=True)
+    person = next(person for person, state in plan.states.items() if state in DISCLOSED)
+    erase(place, [person, "P199"], by=ODD, block_unknown=True)
     with Registry.open(tmp_path) as registry:
-        history, copies = registry.history(), registry.summaries()
+        history, summaries = registry.history(), registry.summaries()
     facts = read(tmp_path)
     text = page(facts)
     assert "Rows are read once" not in text
@@ -158,9 +158,12 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
     assert waits
     assert "Of 124 persons in the file at the last renewal" in text
     assert f"pending, new: {waits}" in text
-    assert [one.approved_by for one in copies] == ["Dr. Low", "Dr. High", ODD]
-    assert [(one.added, one.retired) for one in copies][1:] == [(len(plan.added), len(plan.retired)), (0, 1)]
-    for one in copies:
+    assert [one.approved_by for one in summaries] == ["Dr. Low", "Dr. High", ODD]
+    assert [(one.added, one.retired) for one in summaries][1:] == [
+        (len(plan.added), len(plan.retired)),
+        (0, 1),
+    ]
+    for one in summaries:
         assert one.digest[:16] in text
     assert escaped(ODD) in text[text.index(">Erasures<") :]
     for name in ("registry.sqlite", "erasures.json"):
@@ -212,11 +215,11 @@ CUT = """[...document.querySelectorAll('.threats code')].filter(name =>
 
 
 def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp_path):
-    shown = {mode: tmp_path / f"{mode}.html" for mode in ALL}
-    for mode, path in shown.items():
+    person = {mode: tmp_path / f"{mode}.html" for mode in ALL}
+    for mode, path in person.items():
         path.write_text(page(read(sites / mode / "a")), encoding="utf-8")
     with browser(tmp_path / "profile") as tab:
-        for mode, path in shown.items():
+        for mode, path in person.items():
             for width, dark in ((1200, False), (390, True)):
                 tab.open(path, width, dark=dark)
                 wide = tab.value("document.documentElement.scrollWidth")
@@ -242,10 +245,10 @@ def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp
 
 def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
     folder = sites / "summary" / "b"
-    code, said = call("site", "dpia", folder)
+    code, text = call("site", "dpia", folder)
     assert code == 0
-    assert f"written: {folder / 'dossier.html'}" in said
-    assert "exists; say --overwrite" in refused("site", "dpia", folder)
+    assert f"written: {folder / 'dossier.html'}" in text
+    assert "already exists. Use --overwrite" in refused("site", "dpia", folder)
     assert call("site", "dpia", folder, "--overwrite")[0] == 0
     assert call("site", "dpia", folder, "--html", tmp_path / "mine.html")[0] == 0
     assert "no such folder" in refused("site", "dpia", tmp_path / "none")

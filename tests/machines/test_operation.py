@@ -288,7 +288,7 @@ def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_p
     before = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     unpooled("site", "backup", home, file)
     assert file.stat().st_mode & 0o077 == 0
-    assert "exists; say --overwrite to replace it" in unpooled("site", "restore", file, home, code=1).stderr
+    assert "Use --overwrite to replace it" in unpooled("site", "restore", file, home, code=1).stderr
     shutil.rmtree(home)
     unpooled("site", "restore", file, home)
     after = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}

@@ -119,8 +119,8 @@ def in_python(text: str) -> str:
 
     >>> in_python("--exclude bmi leaves it out"), in_python("--recode sex:M=male,F=female reads them")
     ('exclude="bmi" leaves it out', 'recode={"sex": {"M": "male", "F": "female"}} reads them')
-    >>> in_python("--scale crp=rank takes ranks"), in_python("exists; say --overwrite")
-    ('scales={"crp": "rank"} takes ranks', 'exists; say overwrite=True')
+    >>> in_python("--scale crp=rank takes ranks"), in_python("already exists. Use --overwrite to replace it.")
+    ('scales={"crp": "rank"} takes ranks', 'already exists. Use overwrite=True to replace it.')
     """
     return _OPTION.sub(_as_argument, text)
 

@@ -189,7 +189,7 @@ def studies_lines(studies: "StudyFolder") -> list[str]:
         f"{number}. {one.display_state}: {one.study.title} ({one.study.purpose}); received {one.received}, "
         f"digest {one.study.digest[:16]}"
         for number, one in enumerate(every, start=1)
-    ] or ["no study has come yet"]
+    ] or ["the site has not received a study yet"]
 
 
 # ---------------------------------------------------------------- decisions

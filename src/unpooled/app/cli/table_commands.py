@@ -382,7 +382,7 @@ def forecast(plan: "Renewal", before: "SummaryTable") -> list[str]:
         f"{'the summary table':40}{'before':>10}{'after':>10}",
         f"{'groups':40}{len(before):>10}{len(plan.summary):>10}",
         f"{'groups withdrawn, and groups added':40}{len(plan.retired):>10}{len(plan.added):>10}",
-        f"{'people of the file who are disclosed':40}{figures['shown before'] / count:>10.1%}"
+        f"{'people of the file who are disclosed':40}{figures['disclosed before'] / count:>10.1%}"
         f"{sum(states.count(s) for s in renew.DISCLOSED) / count:>10.1%}",
         f"{'variance between groups':40}{figures['kept before']:>10.1%}{figures['kept']:>10.1%}",
         "",
