@@ -137,6 +137,13 @@ def apart(north, tmp_path):
         yield running, site
 
 
+def checked_state(site):
+    """Read the state of a site until its log is checked, which takes a thread of its own."""
+    reader = SiteState(site)
+    wait_until(lambda: reader.read()["sent"] is not None)
+    return reader.read()
+
+
 def decided(site, digest):
     return [(d.decision, d.by, d.reason) for d in StudyFolder(site).read(digest).decisions]
 
@@ -517,7 +524,7 @@ def test_a_site_that_answers_is_neither_held_up_nor_misread(made, north, tmp_pat
     """The site has its log and its ledger open, and writes; the page reads both, and shows the answers."""
     site = tmp_path / "north"
     shutil.copytree(north[0], site)
-    before = SiteState(site).read()["sent"]["answers"]
+    before = checked_state(site)["sent"]["answers"]
     opened = open_site("north", None, parse(SUMMARY_POLICY), site)
     with served_page(site) as running:
         text = running.page()
@@ -528,7 +535,7 @@ def test_a_site_that_answers_is_neither_held_up_nor_misread(made, north, tmp_pat
         opened.close()
         for _ in range(20):  # nobody else holds the log, however often the page reads it
             Log(site / "log.jsonl").close()
-        answers = f"<b>{SiteState(site).read()['sent']['answers']}</b>answers"
+        answers = f"<b>{checked_state(site)['sent']['answers']}</b>answers"
         wait_until(lambda: answers in running.page())
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(PATIENCE) == 0
@@ -544,10 +551,10 @@ def test_a_line_that_is_just_being_written_is_not_a_fault(north, tmp_path):
     log = site / "log.jsonl"
     whole = log.read_bytes()
     log.write_bytes(whole[:-40])
-    assert SiteState(site).read()["sent"]["intact"]
+    assert checked_state(site)["sent"]["intact"]
     lines = whole.splitlines(keepends=True)
     log.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"', b"'", 1), *lines[3:]]))
-    state = SiteState(site).read()
+    state = checked_state(site)
     assert not state["sent"]["intact"]
     assert "line 3" in state["sent"]["faults"][0]
 
