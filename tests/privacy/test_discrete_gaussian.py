@@ -12,14 +12,14 @@ from unpooled.privacy.dp import discrete_gaussian as module
 from unpooled.privacy.dp.discrete_gaussian import (
     LazyUniform,
     accepted,
+    cdf_bounds,
     discrete_gaussian,
     exp_bounds,
-    cdf_bounds,
 )
 from unpooled.privacy.dp.noise import SimulatedAccountant
 
 FINE = 160  # bits of the exact arithmetic here, which is not that of the module
-LEVELS = 16
+TERMS = 16
 
 
 def exp_minus(gamma):
@@ -32,8 +32,8 @@ def exp_minus(gamma):
     return value
 
 
-WEIGHTS = [exp_minus(Fraction(k * k, 2)) for k in range(LEVELS + 8)]
-LIMITS = [Fraction(sum(WEIGHTS[: k + 1]), sum(WEIGHTS)) for k in range(LEVELS)]
+WEIGHTS = [exp_minus(Fraction(k * k, 2)) for k in range(TERMS + 8)]
+LIMITS = [Fraction(sum(WEIGHTS[: k + 1]), sum(WEIGHTS)) for k in range(TERMS)]
 
 
 def by_hand(words, s):
@@ -63,27 +63,27 @@ def test_a_tie_is_decided_by_further_bits(monkeypatch):
     s = 2**30 + 7
     j, k = 123_456_789, 2
     limit = exp_bounds(j * (2 * k * s + j), 2 * s * s, 64)[0]
-    level = cdf_bounds(k - 1, 64)[0] + 1  # just above the limit to k
+    word = cdf_bounds(k - 1, 64)[0] + 1  # just above the limit to k
     place = j << (64 - (s - 1).bit_length())
-    tie = np.array([[place], [level], [limit]], dtype=np.uint64)
+    tie = np.array([[place], [word], [limit]], dtype=np.uint64)
     asked = []
     for byte, found in ((b"\x00", [k * s + j]), (b"\xff", [])):
         monkeypatch.setattr(module.os, "urandom", lambda n, byte=byte: asked.append(n) or byte * n)
         assert accepted(tie, s).tolist() == found
     assert asked == [8, 8]
-    for byte, levels in ((b"\x00", 0), (b"\xff", 1)):
+    for byte, candidate in ((b"\x00", 0), (b"\xff", 1)):
         monkeypatch.setattr(module.os, "urandom", lambda n, byte=byte: byte * n)
-        assert module._levels(np.array([cdf_bounds(0, 64)[0]], dtype=np.uint64)).tolist() == [levels]
+        assert module._candidates(np.array([cdf_bounds(0, 64)[0]], dtype=np.uint64)).tolist() == [candidate]
     rest = iter([b"\xff" * 8, b"\x00" * 8])  # far in the tail: 1 - 2^-128, whatever it is compared with
     monkeypatch.setattr(module.os, "urandom", lambda n: next(rest))
-    (far,) = module._levels(np.array([2**64 - 1], dtype=np.uint64)).tolist()
+    (far,) = module._candidates(np.array([2**64 - 1], dtype=np.uint64)).tolist()
     assert LIMITS[far - 1] <= 1 - Fraction(1, 2**128) < LIMITS[far]
 
 
 def test_bounds_enclose_and_shrink():
     for bits in (64, 128):
-        for level, limit in enumerate(LIMITS):
-            low, high = cdf_bounds(level, bits)
+        for k, limit in enumerate(LIMITS):
+            low, high = cdf_bounds(k, bits)
             assert low <= limit * 2**bits <= high <= low + 2
         for above, below in ((0, 1), (1, 3), (22, 1), (isqrt(2 * 10**40), 10**19)):
             low, high = exp_bounds(above, below, bits)

@@ -1,4 +1,4 @@
-"""The copy of a site in several parts: the scales of the whole to the last bit, its rules over all parts."""
+"""The summary table of a site in several parts: the scales of the whole to the last bit, its rules over all parts."""
 
 from functools import reduce
 from operator import add
@@ -41,16 +41,16 @@ def planned(tables, settings):
     plan: SummaryPlan = conducted(plan_of(*facts, settings), parts)
     made = [plan.grouped(part) for part in parts]
     plan = plan.completed_by([facts for _, facts in made])
-    return plan, [plan.complete(copy) for copy, _ in made]
+    return plan, [plan.complete(summary) for summary, _ in made]
 
 
 def some_table(seed, n=400):
-    """Numbers with ties, holes, twins and far ones, rare levels, persons with several rows."""
+    """Numbers with ties, missing values, collinear columns and far ones, rare categories, people with several rows."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=n)
     y = np.round(rng.normal(50, 9, n))
-    twin = 2 * y + 1
-    twin[rng.random(n) < 0.05] = np.nan
+    double = 2 * y + 1
+    double[rng.random(n) < 0.05] = np.nan
     x[rng.random(n) < 0.03] = np.nan
     x[:2] = 1e12, -0.0
     kind = rng.choice(["a", "b", "c", "other"], n, p=[0.6, 0.3, 0.05, 0.05]).astype(object)
@@ -62,7 +62,7 @@ def some_table(seed, n=400):
             "who": [f"P{w}" for w in who],
             "x": x,
             "y": y,
-            "twin": twin,
+            "twin": double,
             "same": np.where(rng.random(n) < 0.99, 3.25, 4.0),
             "kind": kind,
             "nothing": np.full(n, np.nan),
@@ -118,7 +118,7 @@ def test_the_scales_are_those_of_the_whole_to_the_last_bit_however_it_is_divided
     settings = SummarySettings(person=person, min_group_size=5, log=("y",) if seed % 2 else ())
     whole = make_first_summary(table, settings).scales
     for parts in (1, 2, 7):
-        plan, copies = planned(divided(table, settings, parts, seed), settings)
+        plan, summaries = planned(divided(table, settings, parts, seed), settings)
         found = plan.scales
         assert found.collinear == whole.collinear
         assert ("y", "twin") in found.collinear
@@ -128,7 +128,10 @@ def test_the_scales_are_those_of_the_whole_to_the_last_bit_however_it_is_divided
             whole.min_size,
             whole.columns,
         )
-        assert sum(copy.people.sum() for copy in copies) == make_first_summary(table, settings).people.count
+        assert (
+            sum(summary.people.sum() for summary in summaries)
+            == make_first_summary(table, settings).people.count
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -136,16 +139,16 @@ def test_the_scales_are_those_of_the_whole_to_the_last_bit_however_it_is_divided
 def test_one_part_is_the_very_summary_table_of_one_process(seed, person):
     table = some_table(seed, 700)
     settings = SummarySettings(person=person, consumption=("x",))
-    _, (copy,) = planned([table], settings)
-    assert copy.digest == microaggregate(table, settings).digest
+    _, (summary,) = planned([table], settings)
+    assert summary.digest == microaggregate(table, settings).digest
 
 
 def test_one_part_of_an_array_is_the_very_summary_table_of_one_process():
     X = np.random.default_rng(0).normal(size=(300, 3))
     X[np.random.default_rng(1).random(X.shape) < 0.02] = np.nan
-    plan, (copy,) = planned([X], SummarySettings())
-    assert copy.digest == microaggregate(X).digest
-    assert np.array_equal(plan.matrix(copy), microaggregate(X).matrix())
+    plan, (summary,) = planned([X], SummarySettings())
+    assert summary.digest == microaggregate(X).digest
+    assert np.array_equal(plan.matrix(summary), microaggregate(X).matrix())
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -153,33 +156,33 @@ def test_every_rule_of_the_summary_table_holds_over_all_parts(seed):
     table = some_table(seed, 600)
     settings = SummarySettings(person="who", min_group_size=6)
     first = make_first_summary(table, settings)
-    _, copies = planned(divided(table, settings, 5, seed), settings)
-    for copy in copies:
-        assert (copy.people >= 6).all()
-        assert ((copy.known == 0) | (copy.known >= 6)).all()
-        assert copy.names == copies[0].names
-        assert copy.kinds == copies[0].kinds
-        assert copy.categories == copies[0].categories
-        assert np.array_equal(copy.within, copies[0].within, equal_nan=True)
-    assert sum(copy.people.sum() for copy in copies) == first.people.count
+    _, summaries = planned(divided(table, settings, 5, seed), settings)
+    for summary in summaries:
+        assert (summary.people >= 6).all()
+        assert ((summary.known == 0) | (summary.known >= 6)).all()
+        assert summary.names == summaries[0].names
+        assert summary.kinds == summaries[0].kinds
+        assert summary.categories == summaries[0].categories
+        assert np.array_equal(summary.within, summaries[0].within, equal_nan=True)
+    assert sum(summary.people.sum() for summary in summaries) == first.people.count
     by_category, categories = (
-        sum(copy.counts["kind"].sum(axis=0) for copy in copies),
-        copies[0].categories["kind"],
+        sum(summary.counts["kind"].sum(axis=0) for summary in summaries),
+        summaries[0].categories["kind"],
     )
     assert "rare" not in categories
-    assert by_category.sum() == sum(copy.people_with_value("kind").sum() for copy in copies)
+    assert by_category.sum() == sum(summary.people_with_value("kind").sum() for summary in summaries)
     # means are multiples of the grid of the whole
     grid = first.scales.spreads["y"].grid
-    for copy in copies:
-        assert np.array_equal(np.round(copy.means["y"] / grid) * grid, copy.means["y"])
+    for summary in summaries:
+        assert np.array_equal(np.round(summary.means["y"] / grid) * grid, summary.means["y"])
 
 
 def test_the_variance_within_groups_is_that_over_all_parts():
     X = np.random.default_rng(0).normal(size=(3 * 40, 1))
     settings = SummarySettings(min_group_size=5)
-    plan, copies = planned(np.split(X, 3), settings)
-    assert sum(map(len, copies)) >= 10  # fewer would show none
-    assert all(len(copy) < 10 for copy in copies)
+    plan, summaries = planned(np.split(X, 3), settings)
+    assert sum(map(len, summaries)) >= 10  # fewer would show none
+    assert all(len(summary) < 10 for summary in summaries)
     inside = 0.0
     for rows in np.split(X, 3):
         median = plan.scales.spreads["0"].median
@@ -187,24 +190,24 @@ def test_the_variance_within_groups_is_that_over_all_parts():
         _, facts = plan.grouped(part)
         inside += facts.inside[0].squares
         assert abs(median) < 1
-    assert copies[0].within[0] == float(f"{inside / len(X):.1e}")
+    assert summaries[0].within[0] == float(f"{inside / len(X):.1e}")
 
 
 def test_a_category_of_too_few_people_of_the_whole_shows_in_no_part():
-    """Attack: a level that all its holders bring into one part, where the part alone might count it."""
+    """Attack: a category that all its holders bring into one part, where the part alone might count it."""
     rng = np.random.default_rng(0)
     kinds = np.array(["a"] * 300, dtype=object)
-    kinds[:4] = "secret"  # four persons, all in the first part
+    kinds[:4] = "secret"  # four people, all in the first part
     tables = [
         Table.from_columns({"x": rng.normal(size=50), "kind": kinds[i : i + 50]}) for i in range(0, 300, 50)
     ]
-    _, copies = planned(tables, SummarySettings(min_group_size=5))
-    assert {copy.categories["kind"] for copy in copies} == {("a",)}
+    _, summaries = planned(tables, SummarySettings(min_group_size=5))
+    assert {summary.categories["kind"] for summary in summaries} == {("a",)}
     kinds[:5] = "secret"
     tables[0] = Table.from_columns({"x": rng.normal(size=50), "kind": kinds[:50]})
-    _, copies = planned(tables, SummarySettings(min_group_size=5))
-    assert {copy.categories["kind"] for copy in copies} == {("a", "secret")}
-    assert sum(copy.counts["kind"][:, 1].sum() for copy in copies) == 5
+    _, summaries = planned(tables, SummarySettings(min_group_size=5))
+    assert {summary.categories["kind"] for summary in summaries} == {("a", "secret")}
+    assert sum(summary.counts["kind"][:, 1].sum() for summary in summaries) == 5
 
 
 def test_a_category_that_each_part_has_too_few_of_is_named_if_the_whole_has_enough():
@@ -213,21 +216,21 @@ def test_a_category_that_each_part_has_too_few_of_is_named_if_the_whole_has_enou
     tables = [
         Table.from_columns({"x": rng.normal(size=30), "kind": kinds[i : i + 30]}) for i in range(0, 150, 30)
     ]
-    _, copies = planned(tables, SummarySettings(min_group_size=5))
-    assert {copy.categories["kind"] for copy in copies} == {("a", "b")}
-    for copy in copies:  # the two are in groups of at least five, as in any copy
-        assert copy.counts["kind"][:, 1].sum() == 2
-        assert (copy.people_with_value("kind") >= 5).all()
+    _, summaries = planned(tables, SummarySettings(min_group_size=5))
+    assert {summary.categories["kind"] for summary in summaries} == {("a", "b")}
+    for summary in summaries:  # the two are in groups of at least five, as in any summary table
+        assert summary.counts["kind"][:, 1].sum() == 2
+        assert (summary.people_with_value("kind") >= 5).all()
 
 
 def test_a_category_of_one_part_and_an_empty_one_of_another_are_columns_of_all():
     one = Table.from_columns({"x": np.arange(20.0), "kind": ["a", "b"] * 10, "z": np.arange(20.0)})
     two = Table.from_columns({"x": np.arange(20.0), "kind": [None] * 20, "z": np.full(20, np.nan)})
-    _, copies = planned([one, two], SummarySettings(min_group_size=5))
-    assert [copy.kinds for copy in copies] == [("number", "category", "number")] * 2
-    assert (copies[1].people_with_value("kind") == 0).all()
-    assert copies[1].counts["kind"].shape == (len(copies[1]), 2)
-    assert (copies[1].means["z"] == 0).all()
+    _, summaries = planned([one, two], SummarySettings(min_group_size=5))
+    assert [summary.kinds for summary in summaries] == [("number", "category", "number")] * 2
+    assert (summaries[1].people_with_value("kind") == 0).all()
+    assert summaries[1].counts["kind"].shape == (len(summaries[1]), 2)
+    assert (summaries[1].means["z"] == 0).all()
 
 
 def test_parts_tell_counts_and_sums_and_a_sample_of_rows_where_cells_are_missing():
@@ -283,13 +286,13 @@ def test_too_few_people_in_all_parts_together():
 
 def test_a_column_of_too_many_categories_in_all_is_text():
     parts = [Table.from_columns({"kind": [f"{i}-{j}" for j in range(600)] * 2}) for i in range(2)]
-    plan, copies = planned(parts, SummarySettings(min_group_size=3))
+    plan, summaries = planned(parts, SummarySettings(min_group_size=3))
     assert plan.scales.columns == (("kind", "kind", "text"),)
-    assert {copy.kinds for copy in copies} == {("text",)}
+    assert {summary.kinds for summary in summaries} == {("text",)}
 
 
 def test_a_column_of_too_many_categories_in_all_is_not_collinear_with_a_number():
-    """One process reads it as text, and looks for twins among numbers and categories."""
+    """One process reads it as text, and looks for collinear columns among numbers and categories."""
     codes = np.repeat(np.arange(1100), 2)
     y = np.random.default_rng(0).normal(size=1100)[codes]
     kinds = codes.astype(str).astype(object)

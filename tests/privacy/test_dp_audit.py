@@ -1,5 +1,5 @@
 """An audit from outside: ask a site often about two tables that differ in one row, or in one person, and see
-how well its replies tell them apart. They come through the door, of a site that has a budget: what is seen
+how well its replies tell them apart. They come through real sites, of a site that has a budget: what is seen
 bounds from below the real mu that its ledger must have charged, whatever the code says of itself.
 
 A test that tells two mu-GDP outcomes apart has a true positive rate of at most Phi(Phi^-1(false positives) +
@@ -58,17 +58,17 @@ lower = [-1, -1]
 upper = [1, 1]
 rows = 10
 """
-VIEW = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
+TRANSFORM = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
 
 
 def asked(rows, who, question, most, runs):
-    """Replies through the door, as bytes, and the charge of each; a new site where a budget is spent."""
+    """Replies through real sites, as bytes, and the charge of each; a new site where a budget is spent."""
     table = Table.from_columns({"who": who, "x": rows[:, 0], "y": rows[:, 1]})
     replies, site = [], None
     while len(replies) < runs:
         site = site or open_site("a", table, parse(RULES.format(most=most)))
         before = site._guards[-1]._ledger.spent()
-        request = Request(RequestId(f"run {len(replies)}", 0, 0, 0), (Part("total", question, VIEW, 0),))
+        request = Request(RequestId(f"run {len(replies)}", 0, 0, 0), (Part("total", question, TRANSFORM, 0),))
         (reply,) = codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies
         if isinstance(reply, Refusal):
             assert "the privacy budget does not allow it" in reply.reason

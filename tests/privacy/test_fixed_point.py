@@ -26,8 +26,8 @@ def test_encoding_is_rounding_and_wraps_around() -> None:
     rng = np.random.default_rng(0)
     values = rng.choice([-1, 1], 4000) * np.exp2(rng.uniform(-84, 200, 4000))
     values[:9] = [0.0, -0.0, 2.0**-64, -(2.0**-64), 2.0**63, -(2.0**63), 2.0**64, np.nextafter(1, 0), 5e-324]
-    got = whole(encode(values))
-    assert got == [wrapped(round(Fraction(float(v)) * 2**64)) for v in values]
+    result = whole(encode(values))
+    assert result == [wrapped(round(Fraction(float(v)) * 2**64)) for v in values]
     assert whole(encode(np.array([1e308, -1e308]))) == [0, 0]  # a multiple of 2^128
 
 
@@ -44,7 +44,7 @@ def test_sums_are_those_of_integers_in_any_order() -> None:
 
 
 def test_the_words_of_a_sum_depend_on_the_sum_alone() -> None:
-    """Parts beyond the range wrap around and are back in the sum: nothing does not fit, nothing is told."""
+    """Parts beyond the range wrap around and are back in the sum: nothing does not fit, nothing is reported."""
     for parts in ([2.0**100, 3072.0, -(2.0**100)], [1024.0, 2048.0, 0.0], [2.0**63, 3072.0 - 2.0**63, 0.0]):
         total = np.zeros((2, 1), dtype=np.uint64)
         for part in parts:
@@ -57,8 +57,8 @@ def test_decoding_is_to_the_nearest_float() -> None:
     integers = [int(rng.integers(1, 2**63)) << int(rng.integers(0, 64)) for _ in range(3000)]
     integers += [-i for i in integers[:1000]] + [2**64 - 1, 2**64, 2**127 - 1, -(2**127), 2**53 + 1, 1, 0]
     halves = [[i & (2**64 - 1) for i in integers], [i >> 64 & (2**64 - 1) for i in integers]]
-    got = decode(np.array(halves, dtype=np.uint64))
-    assert got.tolist() == [float(Fraction(wrapped(i), 2**64)) for i in integers]
+    result = decode(np.array(halves, dtype=np.uint64))
+    assert result.tolist() == [float(Fraction(wrapped(i), 2**64)) for i in integers]
 
 
 def test_a_float_above_its_last_bit_comes_back_as_it_was() -> None:

@@ -1,4 +1,4 @@
-"""A group that a rule of renewal forbids does not get into the history, whoever planned it."""
+"""A group that a rule of renewal forbids does not get into the history, somebody who planned it."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from unpooled.privacy.microaggregation.group_history import History, ReleasedGro
 from unpooled.privacy.microaggregation.group_means import _FEWEST, too_few
 
 
-def group(text: str, shown: int = 1, has: int = 1) -> ReleasedGroup:
-    return ReleasedGroup(dict.fromkeys(text, has), shown)
+def group(text: str, disclosed: int = 1, has: int = 1) -> ReleasedGroup:
+    return ReleasedGroup(dict.fromkeys(text, has), disclosed)
 
 
 def history() -> History:
-    """a, b and c were shown together, and are no longer; c holds the group open."""
+    """a, b and c were disclosed together, and are no longer; c holds the group open."""
     found = History(3)
     found.add(group("abc"))
     found.retire(1)
@@ -25,7 +25,7 @@ def history() -> History:
     ("wrong", "rule"),
     [
         (group("de"), "R1"),
-        (group("def", shown=3), "R1"),  # of the second column nobody has a value
+        (group("def", disclosed=3), "R1"),  # of the second column nobody has a value
         (group("abd"), "R2"),
         (group("cde"), "R3"),
         (group("dez"), "R3"),
@@ -40,7 +40,7 @@ def test_it_is_refused_by_its_rule_and_nothing_is_kept_of_it(wrong, rule):
     assert found.groups_of("d") == ()
     assert found.add(group("ade")) == 2
     with pytest.raises(InputError, match="R3: "):
-        found.add(group("dfg"))  # d is shown now
+        found.add(group("dfg"))  # d is disclosed now
 
 
 def test_a_column_needs_as_many_people_as_a_group_and_no_more():

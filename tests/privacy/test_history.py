@@ -14,8 +14,8 @@ from unpooled.privacy.microaggregation.group_history import History, ReleasedGro
 from unpooled.privacy.microaggregation.regroup import regroup
 
 
-def group(text: str, shown: int = 1) -> ReleasedGroup:
-    return ReleasedGroup(dict.fromkeys(text, 1), shown)
+def group(text: str, disclosed: int = 1) -> ReleasedGroup:
+    return ReleasedGroup(dict.fromkeys(text, 1), disclosed)
 
 
 def history(g: int, *groups: str) -> History:
@@ -34,7 +34,7 @@ def test_the_judge_by_hand():
     assert alike(
         fewer_than(2, [set("abcd"), set("abcde")]), (-1, 1)
     )  # a new patient: the difference of two runs
-    assert alike(fewer_than(3, [set("abcd"), set("cdef"), set("abef")]))  # twice two persons, by three sums
+    assert alike(fewer_than(3, [set("abcd"), set("cdef"), set("abef")]))  # twice two people, by three sums
     assert fewer_than(2, [set("abcd"), set("cdef"), set("abef")]) is None
     assert fewer_than(3, [set("abc"), set("abc")]) is not None  # the same sum twice combines to nobody
     versions = [
@@ -42,7 +42,7 @@ def test_the_judge_by_hand():
         set("cdefwx"),
         set("efghwx"),
         set("ghabwz"),
-    ]  # of one group, four persons changed
+    ]  # of one group, four people changed
     assert alike(fewer_than(3, versions), (1, -1, 1, -1))  # x and z are left
 
 
@@ -54,7 +54,7 @@ def alike(found, wanted=None) -> bool:
 
 
 def test_the_judge_against_all_small_coefficients():
-    """Every combination with coefficients of at most 2 is about no fewer persons than the judge says."""
+    """Every combination with coefficients of at most 2 is about no fewer people than the judge says."""
     rng = np.random.default_rng(0)
     for _ in range(60):
         sums = [set(rng.choice(list("abcdefgh"), rng.integers(2, 6), replace=False)) for _ in range(3)]
@@ -89,7 +89,7 @@ def test_a_group_needs_g_people_in_every_column_that_it_shows():
 def test_who_left_keeps_his_group_and_the_others_return_apart():
     found = history(3, "abc", "def", "ghi")
     with pytest.raises(InputError, match="R3"):
-        found.check(group("ajk"))  # a is shown
+        found.check(group("ajk"))  # a is disclosed
     found.retire(1)
     with pytest.raises(InputError, match="R3"):
         found.check(group("ajk"))  # nobody keeps the group yet
@@ -98,7 +98,7 @@ def test_who_left_keeps_his_group_and_the_others_return_apart():
     with pytest.raises(InputError, match="R2"):
         found.check(group("abj"))
     with pytest.raises(InputError, match="R3"):
-        found.check(group("cjk"))  # c comes back, and keeps his group all the same
+        found.check(group("cjk"))  # c comes back, and keeps their group all the same
     assert found.add(group("ajk")) == 4
     assert not found.may_return("a")
     assert found.may_return("b")
@@ -150,14 +150,14 @@ def test_an_erased_person_never_returns():
 
 
 def played(seed: int, found: History, months: int = 9) -> list[ReleasedGroup]:
-    """All groups of a random history: persons come, leave, change, come back, are erased."""
+    """All groups of a random history: people come, leave, change, come back, are erased."""
     rng = np.random.default_rng(seed)
     g, columns = found.min_group_size, int(rng.integers(1, 4))
     there = {f"p{i}" for i in range(int(rng.integers(2 * g, 8 * g)))}
     away: set[str] = set()
     number = len(there)
     found.there = there  # for rules that are broken on purpose
-    apart = getattr(found, "apart", found.of)
+    apart = getattr(found, "apart", found.groups_of)
     for month in range(months):
         for _ in range(int(rng.integers(1, 2 * g)) if month else 0):
             kind = rng.integers(4)
@@ -193,7 +193,7 @@ def played(seed: int, found: History, months: int = 9) -> list[ReleasedGroup]:
 
 
 def broken(found: list[ReleasedGroup], g: int) -> bool:
-    """True if a combination of all sums ever shown, of one column, is about fewer than g persons."""
+    """True if a combination of all sums ever disclosed, of one column, is about fewer than g people."""
     columns = max(one.disclosed.bit_length() for one in found)
     for bit in (1 << i for i in range(columns)):
         sums = [{p for p, has in one.members.items() if has & bit} for one in found if one.disclosed & bit]
@@ -210,23 +210,23 @@ def test_no_combination_of_all_sums_ever_disclosed_is_about_fewer_than_g_people(
     groups = people = returned = 0
     for seed in range(histories):
         history = History(g)
-        shown = played(seed, history)
-        assert not broken(shown, g), seed
-        groups += len(shown)
+        disclosed = played(seed, history)
+        assert not broken(disclosed, g), seed
+        groups += len(disclosed)
         people += len(history.people)
         returned += sum(len(history.groups_of(person)) > 1 for person in history.people)
-    assert returned > 3 * histories  # histories in which many are shown again
+    assert returned > 3 * histories  # histories in which many are disclosed again
     print(f"g {g}: {histories} histories, {groups} groups, {people} persons, {returned} shown again")
 
 
-class WithoutKeepers(History):
+class WithoutWithheld(History):
     """R3 forgotten."""
 
     def may_return(self, person):
         return person not in self.erased and self.live_group(person) is None
 
 
-class WithoutKeepersForEver(History):
+class WithoutWithheldForEver(History):
     """Keepers may come back."""
 
     def may_return(self, person):
@@ -236,7 +236,7 @@ class WithoutKeepersForEver(History):
 
 
 class WithoutCompanions(History):
-    """R2 forgotten: persons who were together before are put together again."""
+    """R2 forgotten: people who were together before are put together again."""
 
     def apart(self, person):
         return ()
@@ -247,18 +247,20 @@ class WithoutCompanions(History):
 
 
 class RenewedInPlace(History):
-    """R4 forgotten: a group from which somebody left, or in which somebody changed, is shown anew."""
+    """R4 forgotten: a group from which somebody left, or in which somebody changed, is disclosed anew."""
 
     def retire(self, number):
         super().retire(number)
         members = self.groups[number].members
         stay = {p: has for p, has in members.items() if p in self.there and p not in self.erased}
         if len(stay) >= self.min_group_size:
-            shown = disclosed_columns(stay.values(), self.min_group_size)
-            self.restore(max(self.groups) + 1, ReleasedGroup(stay, shown), live=True)
+            disclosed = disclosed_columns(stay.values(), self.min_group_size)
+            self.restore(max(self.groups) + 1, ReleasedGroup(stay, disclosed), live=True)
 
 
-@pytest.mark.parametrize("rules", [WithoutKeepers, WithoutKeepersForEver, WithoutCompanions, RenewedInPlace])
+@pytest.mark.parametrize(
+    "rules", [WithoutWithheld, WithoutWithheldForEver, WithoutCompanions, RenewedInPlace]
+)
 def test_the_judge_finds_histories_in_which_a_rule_was_forgotten(rules):
     assert any(broken(played(seed, rules(g), months=14), g) for g in (2, 3) for seed in range(60))
 
@@ -312,6 +314,10 @@ def test_a_check_looks_at_the_members_of_a_group_and_not_at_the_history(groups):
     )
     found.check(ReleasedGroup({"0a": 1, "1a": 1, "2a": 1, "new": 1}, 1))
     touched = found._groups_of.touched, found.withheld.touched, found.groups.touched
-    assert touched == (8, 6, 0)  # of 4 members twice: for R2 and R3; of 3 keepers: that there are, and whom
+    assert touched == (
+        8,
+        6,
+        0,
+    )  # of 4 members twice: for R2 and R3; of 3 withheld person: that there are, and whom
     found.add(ReleasedGroup({"0a": 1, "1a": 1, "2a": 1, "new": 1}, 1))
     assert found._groups_of.touched + found.withheld.touched + found.groups.touched < 40

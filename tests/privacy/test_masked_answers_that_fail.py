@@ -18,7 +18,7 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-NOISE = """
+DP = """
 format = 1
 [protect]
 mode = "dp"
@@ -34,7 +34,7 @@ NOISY = AskNoisyMoments(0.01, np.full(2, 30.0))
 def noisy(tmp_path):
     """Four sites with a budget, whose noise is added within secure sums."""
     X, _ = blobs(0, n=160, d=2, k=3)
-    sites = {f"s{i}": open_site(f"s{i}", X[i::4], parse(NOISE), folder=tmp_path / f"s{i}") for i in range(4)}
+    sites = {f"s{i}": open_site(f"s{i}", X[i::4], parse(DP), folder=tmp_path / f"s{i}") for i in range(4)}
     yield Simulation(list(sites.values()), secure=SecureSums()), sites
     for site in sites.values():
         site.close()
@@ -45,7 +45,7 @@ def is_masking(request: Request) -> bool:
 
 
 def changed(federation, change):
-    """Have ``change`` put in its own envelope to s0 for the one that masks; all envelopes to s0, as sent."""
+    """Have ``change`` put in its own request to s0 for the one that masks; all requests to s0, as sent."""
     transport, sent = federation._remote._transport, []
     send_and_receive = transport.send_and_receive
 
@@ -61,7 +61,7 @@ def changed(federation, change):
 
 
 def spoiled(request: Request) -> Request:
-    """The same envelope with other sealed shares than the others sealed."""
+    """The same request with other sealed shares than the others sealed."""
     return replace(
         request,
         parts=tuple(

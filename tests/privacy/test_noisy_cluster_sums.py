@@ -49,13 +49,13 @@ def test_cells_by_hand():
     question = AskNoisyCells(
         1.0, np.array([[0.0, 0.0], [1.0, 1.0]]), np.ones(2), np.array([0.5, 0.1]), SHARES
     )
-    got = question.answer(batch([[0.3, 0.4], [0.0, 0.1], [1.0, 0.9], [5.0, 1.0], [0.6, np.nan]]))
-    np.testing.assert_allclose(got.count, [2, 2])  # the row that lacks a value counts for nothing
-    np.testing.assert_allclose(got.sums, [[0.6, 1.0], [0.0, -1.0]], atol=1e-8)  # 5 counts as the bound, 1
-    np.testing.assert_allclose(got.squares, [1.04, 1.0], atol=1e-8)
-    told = question.in_units(got)
-    np.testing.assert_allclose(told.sums, [[0.3, 0.5], [0.0, -0.1]], atol=1e-8)
-    np.testing.assert_allclose(told.squares, [0.26, 0.01], atol=1e-8)
+    result = question.answer(batch([[0.3, 0.4], [0.0, 0.1], [1.0, 0.9], [5.0, 1.0], [0.6, np.nan]]))
+    np.testing.assert_allclose(result.count, [2, 2])  # the row that lacks a value counts for nothing
+    np.testing.assert_allclose(result.sums, [[0.6, 1.0], [0.0, -1.0]], atol=1e-8)  # 5 counts as the bound, 1
+    np.testing.assert_allclose(result.squares, [1.04, 1.0], atol=1e-8)
+    in_units = question.in_units(result)
+    np.testing.assert_allclose(in_units.sums, [[0.3, 0.5], [0.0, -0.1]], atol=1e-8)
+    np.testing.assert_allclose(in_units.squares, [0.26, 0.01], atol=1e-8)
     far = question.answer(batch([[0.0, 1.0], [1.0, 0.5]]))  # cut to the radius of their own cells
     np.testing.assert_allclose(question.in_units(far).sums, [[0.0, 0.5], [0.0, -0.1]], atol=1e-8)
 
@@ -68,11 +68,11 @@ def test_fuzzy_cells_are_the_sums_of_fuzzy_c_means():
     X, centers = rng.uniform(-1, 1, (500, 3)), rng.uniform(-1, 1, (4, 3))
     for m in (1.3, 2.0, 3.0):
         asked = AskNoisyCells(1.0, centers, np.ones(3), np.array([3.0, 2.5, 3.4, 3.0]), SHARES, m=m)
-        got = asked.in_units(asked.answer(batch(X)))
+        result = asked.in_units(asked.answer(batch(X)))
         exact = kernels.fuzzy(X, [0, 500], centers[None], m)
-        np.testing.assert_allclose(got.count, exact.mass[0, 0], atol=1e-5)
-        np.testing.assert_allclose(got.sums, exact.sums[0, 0], atol=1e-5)
-        np.testing.assert_allclose(got.squares, exact.inertia[0, 0], atol=1e-5)
+        np.testing.assert_allclose(result.count, exact.mass[0, 0], atol=1e-5)
+        np.testing.assert_allclose(result.sums, exact.sums[0, 0], atol=1e-5)
+        np.testing.assert_allclose(result.squares, exact.inertia[0, 0], atol=1e-5)
 
 
 @pytest.mark.usefixtures("silent")
@@ -90,8 +90,10 @@ def test_noise_has_the_size_it_should_and_never_repeats():
     """2000 noises of each part: a standard deviation off by 10 % is 6 of its own errors, p < 1e-9."""
     question = AskNoisyCells(0.5, np.zeros((2000, 1)), np.ones(1), np.geomspace(1e-3, 1.0, 2000), SHARES)
     a, b = question.answer(batch(np.zeros((0, 1)))), question.answer(batch(np.zeros((0, 1))))
-    told = question.in_units(a)
-    for values, sds in zip((told.count, told.sums[:, 0], told.squares), question.sds, strict=True):
+    in_units = question.in_units(a)
+    for values, sds in zip(
+        (in_units.count, in_units.sums[:, 0], in_units.squares), question.sds, strict=True
+    ):
         assert (values / sds).std() == pytest.approx(1.0, rel=0.1)
         assert abs((values / sds).mean()) < 6 / 2000**0.5
     assert not np.array_equal(a.count, b.count)  # the same question, the same seeds
@@ -100,10 +102,10 @@ def test_noise_has_the_size_it_should_and_never_repeats():
 
 def test_a_share_of_the_noise_is_what_secure_sums_ask_for():
     question = AskNoisyMoments(0.5**0.5, np.ones(3), bins=2000)
-    got = question.answer(batch(np.zeros((0, 3)), share=0.5))
-    assert got.histogram.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 2000 noises
-    assert got.noise[0] == 0.25
-    assert (got + got + got + got).noise[0] == 1.0  # four such sites: one noise
+    result = question.answer(batch(np.zeros((0, 3)), share=0.5))
+    assert result.histogram.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 2000 noises
+    assert result.noise[0] == 0.25
+    assert (result + result + result + result).noise[0] == 1.0  # four such sites: one noise
 
 
 def test_what_a_site_can_check():
@@ -112,7 +114,7 @@ def test_what_a_site_can_check():
     question.check(PrivateQuestionLimits(remaining=0.09))
     with pytest.raises(QueryRefusedError, match=r"costs mu\^2 = 0.09, and 0.05 is left"):
         question.check(PrivateQuestionLimits(remaining=0.05))
-    with pytest.raises(QueryRefusedError, match="16 noisy numbers. At most 10"):
+    with pytest.raises(QueryRefusedError, match=r"16 noisy numbers\. At most 10"):
         question.check(PrivateQuestionLimits(remaining=1.0, numbers=10))
 
 

@@ -1,4 +1,4 @@
-"""Renewals of real tables: what the copies show is what the rules were checked for, and nothing else.
+"""Renewals of real tables: what the summary tables show is what the rules were checked for, and nothing else.
 
 ``pytest -m long tests/privacy/test_renewals.py`` runs hundreds of them.
 """
@@ -21,7 +21,7 @@ from unpooled.privacy.microaggregation.renew import first_groups, person_digest,
 from unpooled.privacy.microaggregation.scales import Scales
 from unpooled.privacy.microaggregation.summarize import assemble_summary, make_first_summary
 
-WIDE = 1e9  # any persons are put together: more of them are shown again
+WIDE = 1e9  # any people are put together: more of them are disclosed again
 
 
 def digest(data: bytes) -> str:
@@ -29,7 +29,7 @@ def digest(data: bytes) -> str:
 
 
 class Registered:
-    """A table that changes every month, its registry, and a copy of all that was ever shown."""
+    """A table that changes every month, its registry, and a summary table of all that was ever disclosed."""
 
     def __init__(self, seed: int, g: int, people: int = 0) -> None:
         self.rng, self.next, self.rows, self.away = np.random.default_rng(seed), 0, {}, {}
@@ -42,9 +42,9 @@ class Registered:
         if g == max(g, 3):
             for group in first_groups(self.table(), first, digest):
                 self.history.add(group)
-            self.copies = [(first.summary, self.values())]
-        else:  # g = 2 is below what a site may choose: the first copy is its first renewal
-            self.copies = []
+            self.summaries = [(first.summary, self.values())]
+        else:  # g = 2 is below what a site may choose: the first summary table is its first renewal
+            self.summaries = []
             self.renew()
 
     def come(self) -> None:
@@ -53,9 +53,9 @@ class Registered:
 
     def drawn(self) -> tuple[float, float, str | None]:
         rng = self.rng
-        hole = rng.random() < 0.2
+        missing = rng.random() < 0.2
         kind = [None, "a", "b", "c"][int(rng.choice(4, p=[0.1, 0.4, 0.4, 0.1]))]
-        return float(rng.normal(50, 9)), float("nan") if hole else float(np.exp(rng.normal(0, 1.5))), kind
+        return float(rng.normal(50, 9)), float("nan") if missing else float(np.exp(rng.normal(0, 1.5))), kind
 
     def month(self) -> None:
         rng = self.rng
@@ -88,13 +88,13 @@ class Registered:
             self.history, self.scales, self.settings, self.table(), digest, extra_spread=WIDE, **options
         )
         self.scales = found.scales
-        self.copies.append((found.summary, self.values()))
+        self.summaries.append((found.summary, self.values()))
 
     def values(self) -> dict[str, tuple[float, float, str | None]]:
         return {person_digest(digest, person): row for person, row in self.rows.items()}
 
     def sums(self, column: int) -> list[set[str]]:
-        """Who is in each sum of a column that was ever shown: 0 for the numbers of persons."""
+        """Who is in each sum of a column that was ever disclosed: 0 for the numbers of people."""
         bit = 1 << column
         groups = self.history.groups.values()
         return [{p for p, has in one.members.items() if has & bit} for one in groups if one.disclosed & bit]
@@ -103,43 +103,45 @@ class Registered:
 @pytest.mark.parametrize("histories", amounts(5, 200))
 @pytest.mark.parametrize("g", [2, 3, 4])
 def test_no_combination_of_all_sums_of_all_summary_tables_is_about_fewer_than_g_people(g, histories):
-    copies = groups = 0
+    summaries = groups = 0
     for seed in range(histories):
         site = Registered(seed, g)
         for _ in range(10):
             site.month()
             try:
                 site.renew(keep_changed=seed % 3 == 0)
-            except InputError as error:  # more than half of the few who are shown have left
+            except InputError as error:  # more than half of the few who are disclosed have left
                 if "are in this table. The ids may differ" not in str(error):
                     raise
         for column in range(4):
             sums = site.sums(column)
             assert not sums or fewer_than(g, sums) is None, (seed, column)
         assert len(site.history.groups) > len(site.history.live)
-        copies += len(site.copies)
+        summaries += len(site.summaries)
         groups += len(site.history.groups)
-    print(f"g {g}: {histories} tables, {copies} copies, {groups} groups")
+    print(f"g {g}: {histories} tables, {summaries} summary tables, {groups} groups")
 
 
 def test_every_row_of_every_summary_table_is_a_group_of_the_history():
-    """The cells of each copy, computed anew from the persons whom the history names."""
+    """The cells of each summary table, computed anew from the people whom the history names."""
     site = Registered(3, 3, people=40)
     seen = {}
     for month in range(7):
         if month:
             site.month()
             site.renew()
-        copy, values = site.copies[-1]
+        last, values = site.summaries[-1]
         live = [site.history.groups[number] for number in site.history.live]
         for number in site.history.live:
-            seen.setdefault(number, values)  # the values that its members had when it was shown first
+            seen.setdefault(number, values)  # the values that its members had when it was disclosed first
         expected = sorted(
             row(site.history.groups[number], seen[number], site.scales) for number in site.history.live
         )
-        shown = zip(copy.people.tolist(), copy.known[:, 0].tolist(), copy.means["x"].tolist(), strict=True)
-        assert sorted(shown) == expected
-        assert to_csv(assemble_summary(site.scales, [one.cells for one in live], copy.made)) == to_csv(copy)
+        disclosed = zip(
+            last.people.tolist(), last.known[:, 0].tolist(), last.means["x"].tolist(), strict=True
+        )
+        assert sorted(disclosed) == expected
+        assert to_csv(assemble_summary(site.scales, [one.cells for one in live], last.made)) == to_csv(last)
 
 
 def row(group, values, scales: Scales) -> tuple[float, float, float]:
@@ -149,29 +151,29 @@ def row(group, values, scales: Scales) -> tuple[float, float, float]:
 
 
 def test_a_new_patient_is_not_the_difference_of_two_runs():
-    """Copies before and after somebody came: equal but for whole groups of at least g persons."""
+    """Copies before and after somebody came: equal but for whole groups of at least g people."""
     site = Registered(1, 3, people=60)
     for _ in range(12):
-        before = rows_of(site.copies[-1][0])
+        before = rows_of(site.summaries[-1][0])
         site.come()
         site.renew()
-        after = rows_of(site.copies[-1][0])
+        after = rows_of(site.summaries[-1][0])
         for new in after - before:
             assert new[0] >= 3
         assert not before - after  # nobody left: no group went
 
 
-def rows_of(copy: SummaryTable) -> set[tuple[float, ...]]:
-    return set(zip(*(np.nan_to_num(values, nan=-1.0).tolist() for _, values in copy.cells()), strict=True))
+def rows_of(last: SummaryTable) -> set[tuple[float, ...]]:
+    return set(zip(*(np.nan_to_num(values, nan=-1.0).tolist() for _, values in last.cells()), strict=True))
 
 
 def test_scales_categories_and_variance_stay_those_of_the_first_summary_table():
     site = Registered(2, 3, people=80)
-    first = site.copies[0][0]
+    first = site.summaries[0][0]
     for person in list(site.rows)[:20]:
         site.rows[person] = (1e6, 1e6, "new level")
     site.renew()
-    again = site.copies[-1][0]
+    again = site.summaries[-1][0]
     assert np.array_equal(again.within, first.within, equal_nan=True)
     assert again.categories == first.categories
     assert again.min_group_size == first.min_group_size

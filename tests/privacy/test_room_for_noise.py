@@ -12,7 +12,7 @@ from unpooled.protocol.site_batch import SiteBatch
 
 
 class Declared(BudgetAccountant):
-    """A purse of a site that declares its number of rows."""
+    """A accountant of a site that declares its number of rows."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

@@ -1,6 +1,6 @@
 """An audit of whole private runs: sites drop out, others collude with the coordinator, one row is wanted.
 
-Real sites with a budget answer secure sums through their doors. The coordinator knows everything but one row:
+Real sites with a budget answer secure sums through real sites. The coordinator knows everything but one row:
 all other rows, and that hostile sites add no noise and no rows. It loses the masked answers of as many honest
 sites as the threshold allows. From all sums of a run it computes the likelihood ratio of the two tables,
 which is the best test there is.
@@ -65,7 +65,9 @@ class World:
     factor: float = 1.0  # of the noise that is drawn, in proportion to what it should be
     answering: str = ""  # the site that draws noise now
     shares: dict[str, float] = field(default_factory=dict)  # of one noise, as each honest site drew it last
-    asked: list = field(default_factory=list)  # question and view of every sum, and its honest sites' shares
+    asked: list = field(
+        default_factory=list
+    )  # question and transform of every sum, and its honest sites' shares
 
     def __post_init__(self) -> None:
         rules, rng = parse(RULES.format(honest=self.honest)), np.random.default_rng(0)
@@ -225,7 +227,9 @@ def test_the_audit_catches_a_share_that_forgets_who_drops_out(worlds, monkeypatc
 # ---------------------------------------------------------------- the long version
 
 
-def told_apart(worlds, kind: str, sites: int, honest: int, factor: float = 1.0) -> tuple[float, float, float]:
+def distinguished(
+    worlds, kind: str, sites: int, honest: int, factor: float = 1.0
+) -> tuple[float, float, float]:
     """What runs on both tables show: mu as estimated, its standard error, and what is charged."""
     ratios, by_noise = [], []
     for row in (CORNER, np.zeros((0, 2))):
@@ -257,11 +261,11 @@ def told_apart(worlds, kind: str, sites: int, honest: int, factor: float = 1.0) 
 @pytest.mark.parametrize(("kind", "sites", "honest"), [("crafted", 4, 3), ("private", 5, 3)])
 def test_whole_runs_on_two_tables_are_distinguished_no_better_than_is_charged(worlds, kind, sites, honest):
     """An honest mechanism fails with a probability below 1e-4."""
-    seen, error, charged = told_apart(worlds, kind, sites, honest)
+    seen, error, charged = distinguished(worlds, kind, sites, honest)
     assert seen <= charged + 4 * error
 
 
 @pytest.mark.long
 def test_the_audit_of_whole_runs_catches_half_the_noise(worlds):
-    seen, error, charged = told_apart(worlds, "crafted", 4, 3, factor=0.5)
+    seen, error, charged = distinguished(worlds, "crafted", 4, 3, factor=0.5)
     assert seen > charged + 4 * error

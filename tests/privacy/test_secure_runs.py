@@ -37,12 +37,12 @@ class Wire:
         **settings: Any,
     ) -> None:
         masks = site_masks(tuple(rows), min_sites=3, required=required)
-        self.doors = {name: Site(name, X, mask=masks[name], **settings) for name, X in rows.items()}
+        self.site_by_name = {name: Site(name, X, mask=masks[name], **settings) for name, X in rows.items()}
         self.lost, self.seen = lost, []
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return tuple(self.doors)
+        return tuple(self.site_by_name)
 
     def send_and_receive(self, requests: Mapping[str, bytes]) -> dict[str, bytes | str]:
         came: dict[str, bytes | str] = {}
@@ -52,7 +52,7 @@ class Wire:
             if self.lost(stage, site):
                 came[site] = "late"
             else:
-                came[site] = self.doors[site].respond(data)
+                came[site] = self.site_by_name[site].respond(data)
                 self.seen.append((stage, site, came[site]))
         return came
 
@@ -83,9 +83,9 @@ def test_columns_of_many_sizes_need_no_declared_bound(magnitude: float) -> None:
     X, _ = blobs(0, n=150, d=2, k=3)
     rows = split(X * magnitude, 4)
     plain = FederatedKMeans(3, random_state=0).fit(rows)
-    hidden = FederatedKMeans(3, random_state=0, secure=True).fit(rows)
-    np.testing.assert_allclose(hidden.cluster_centers_, plain.cluster_centers_, rtol=1e-10)
-    assert hidden.inertia_ == pytest.approx(plain.inertia_, rel=1e-10)
+    secure = FederatedKMeans(3, random_state=0, secure=True).fit(rows)
+    np.testing.assert_allclose(secure.cluster_centers_, plain.cluster_centers_, rtol=1e-10)
+    assert secure.inertia_ == pytest.approx(plain.inertia_, rel=1e-10)
 
 
 def test_sites_too_small_to_show_anything_still_count_in_full() -> None:
@@ -93,9 +93,9 @@ def test_sites_too_small_to_show_anything_still_count_in_full() -> None:
     X, _ = blobs(1, n=60, d=2, k=3)
     rows = {f"s{i:02d}": X[3 * i : 3 * i + 3] for i in range(20)}
     want = FederatedKMeans(3, random_state=0).fit(rows)
-    got = FederatedKMeans(3, random_state=0, protect="raw", secure=True).fit(rows)
+    result = FederatedKMeans(3, random_state=0, protect="raw", secure=True).fit(rows)
     np.testing.assert_allclose(
-        np.sort(got.cluster_centers_, axis=0), np.sort(want.cluster_centers_, axis=0), atol=1e-9
+        np.sort(result.cluster_centers_, axis=0), np.sort(want.cluster_centers_, axis=0), atol=1e-9
     )
     with pytest.raises(InputError, match="k=3 clusters from 0 rows"):
         FederatedKMeans(3, random_state=0, protect="raw").fit(rows)
@@ -106,9 +106,9 @@ def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:
     question = AskClusterSums(np.array([[[0.0], [9.0]]]))
     for least, masses in ((1, [3.0, 2.0]), (3, [3.0, 0.0])):
         federation = Simulation.from_rows(rows, min_cluster_size=least, secure=SecureSums())
-        got = run_protocol(total(federation.sites, question), federation)
-        assert got.mass[0].tolist() == masses
-        assert (got.sums[0, 1] == 0).all() == (least == 3)
+        result = run_protocol(total(federation.sites, question), federation)
+        assert result.mass[0].tolist() == masses
+        assert (result.sums[0, 1] == 0).all() == (least == 3)
 
 
 def test_a_run_again_gives_the_same_bits() -> None:
@@ -166,7 +166,9 @@ def test_a_site_that_is_killed_in_any_stage_goes_on_as_if_nothing_had_been(stage
             if (now, site) == (stage, "site-3"):
                 count[0] += 1
                 if count[0] % 5 == 2:
-                    wire.doors[site] = Site(site, rows[site], mask=_reborn(wire.doors[site], keeps))
+                    wire.site_by_name[site] = Site(
+                        site, rows[site], mask=_reborn(wire.site_by_name[site], keeps)
+                    )
             return False
 
         wire.lost = killed
@@ -190,12 +192,12 @@ def _reborn(old: Site, keeps: bool) -> Any:
 def test_sites_lost_in_a_stage_are_left_out_or_not_needed(stage: str) -> None:
     gone = {"s2", "s5"}
     wire = Wire(ROWS, lambda now, site: now == stage and site in gone)
-    got = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
+    result = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
     there = set(ROWS) - gone if stage in ("AskKeys", "AskShares", "AskMasked") else set(ROWS)
     expected = np.concatenate([ROWS[s] for s in sorted(there)])
-    assert got.n == len(expected)
-    np.testing.assert_array_equal(got.sums, expected.sum(axis=0))
-    np.testing.assert_array_equal(got.squares, (expected**2).sum(axis=0))
+    assert result.n == len(expected)
+    np.testing.assert_array_equal(result.sums, expected.sum(axis=0))
+    np.testing.assert_array_equal(result.squares, (expected**2).sum(axis=0))
 
 
 @pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskConsistency", "AskUnmask"])
@@ -244,7 +246,7 @@ def test_no_reply_is_ever_seen_by_itself() -> None:
     assert abs(np.mean(top < 0) - 0.5) < 5 / np.sqrt(len(top))  # every bit is a coin, the sign as well
     assert len(np.unique(top)) == len(top)
     sent = sum(len(data) for _, site, data in wire.seen if site == "site-0")
-    assert 0.4 * sent < done.sent()["site-0"][1] < sent  # said in the history, but for the envelopes
+    assert 0.4 * sent < done.sent()["site-0"][1] < sent  # said in the history, but for the requests
 
 
 def test_sums_and_single_replies_share_exchanges() -> None:
@@ -271,7 +273,7 @@ def test_sums_and_single_replies_share_exchanges() -> None:
         "AskUnmask",
     ]
     with pytest.raises(
-        InputError, match="a secure sum over 4 of 7 sites. Sums over different sites would disclose"
+        InputError, match=r"a secure sum over 4 of 7 sites\. Sums over different sites would disclose"
     ):
         run_protocol(total(names[:4], AskMoments()), federation)
 
@@ -279,8 +281,8 @@ def test_sums_and_single_replies_share_exchanges() -> None:
 def test_protocols_outside_of_a_run_follow_each_other() -> None:
     federation = Simulation.from_rows(ROWS, secure=SecureSums())
     for origin in (0.0, 1.0, 2.0):
-        got = run_protocol(total(federation.sites, AskMoments(np.full(2, origin))), federation)
-        assert got.sums[0] == np.concatenate(list(ROWS.values()))[:, 0].sum() - 14 * origin
+        result = run_protocol(total(federation.sites, AskMoments(np.full(2, origin))), federation)
+        assert result.sums[0] == np.concatenate(list(ROWS.values()))[:, 0].sum() - 14 * origin
 
 
 # ---------------------------------------------------------------- what is refused
@@ -304,11 +306,11 @@ def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_n
 @pytest.mark.parametrize("method", ["dwf", "ewf"])
 def test_weighted_averages_run_from_an_adaptive_start(method: str) -> None:
     rows = split(blobs(8, n=120)[0], 4)
-    plain, hidden = (
+    plain, secure = (
         FederatedKMeans(3, method=method, n_init=1, max_rounds=5, random_state=0, secure=s).fit(rows)
         for s in (False, True)
     )
-    np.testing.assert_allclose(hidden.cluster_centers_, plain.cluster_centers_, atol=1e-9)
+    np.testing.assert_allclose(secure.cluster_centers_, plain.cluster_centers_, atol=1e-9)
 
 
 def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
@@ -319,7 +321,9 @@ def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
 
 def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
     plain = Simulation([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
-    with pytest.raises(TooFewAnswersError, match=r"secure sum, keys: 0 of 7 .*does not take part in secure sums"):
+    with pytest.raises(
+        TooFewAnswersError, match=r"secure sum, keys: 0 of 7 .*does not take part in secure sums"
+    ):
         run_protocol(total(plain.sites, AskMoments()), plain)
 
 
@@ -353,16 +357,18 @@ def test_numbers_that_are_too_large_are_reported_before_anything_is_asked() -> N
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**117, 1e300])
-def test_a_site_whose_numbers_are_not_finite_is_not_distinguished_from_one_with_large_numbers(bad: float) -> None:
+def test_a_site_whose_numbers_are_not_finite_is_not_distinguished_from_one_with_large_numbers(
+    bad: float,
+) -> None:
     """A refusal, by name, would tell that a site's sum is above the largest float."""
     rows = {**ROWS, "s3": np.full_like(ROWS["s3"], bad)}
     federation = secure(Wire(rows))
-    got = run_protocol(total(tuple(rows), AskMoments()), federation)
-    assert got.n == 14.0
+    result = run_protocol(total(tuple(rows), AskMoments()), federation)
+    assert result.n == 14.0
     assert federation._secure_sums.out == {}
     others = np.concatenate([own for name, own in ROWS.items() if name != "s3"])
-    np.testing.assert_allclose(got.sums, others.sum(axis=0))  # multiples of 2^64 are 0, and so are these
-    np.testing.assert_allclose(got.squares, (others**2).sum(axis=0))
+    np.testing.assert_allclose(result.sums, others.sum(axis=0))  # multiples of 2^64 are 0, and so are these
+    np.testing.assert_allclose(result.squares, (others**2).sum(axis=0))
 
 
 @pytest.mark.parametrize("share", [0.5, 3])
@@ -380,10 +386,10 @@ def test_the_participants_has_one_fingerprint_that_every_site_sees() -> None:
     wire = Wire(ROWS)
     federation = secure(wire)
     run_protocol(total(tuple(ROWS), AskMoments()), federation, run="r")
-    seen = {door._mask._member._run("r").participants.fingerprint for door in wire.doors.values()}
+    seen = {site._mask._member._run("r").participants.fingerprint for site in wire.site_by_name.values()}
     assert seen == {federation._secure_sums.participants.fingerprint}
     run_protocol(total(tuple(ROWS), AskMoments()), federation, run="q")
-    again = {door._mask._member._run("q").participants.fingerprint for door in wire.doors.values()}
+    again = {site._mask._member._run("q").participants.fingerprint for site in wire.site_by_name.values()}
     assert again == seen  # the same sites with the same keys, in any run
     assert len(next(iter(seen))) == 49
 
@@ -405,19 +411,19 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
             return usual
 
         def apply(self, request, replies):
-            hidden = self.inner.apply(request, replies)
+            secure = self.inner.apply(request, replies)
             return tuple(
-                r if isinstance(h, MaskedElsewhere) else h for h, r in zip(hidden, replies, strict=True)
+                r if isinstance(h, MaskedElsewhere) else h for h, r in zip(secure, replies, strict=True)
             )
 
     wire = Wire(ROWS)
-    wire.doors["s6"] = Site("s6", ROWS["s6"], mask=Shows(wire.doors["s6"]._mask))
-    got = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
-    assert got.n == 12.0
+    wire.site_by_name["s6"] = Site("s6", ROWS["s6"], mask=Shows(wire.site_by_name["s6"]._mask))
+    result = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
+    assert result.n == 12.0
 
 
 def test_a_question_that_is_not_a_stage_is_refused() -> None:
-    site = Wire(ROWS).doors["s0"]
+    site = Wire(ROWS).site_by_name["s0"]
     answer = site.answer(Request(RequestId("r", 0, 0, 0), (Part(STAGE, AskMoments(), None, 0),)))
     assert "is not a stage of a secure sum" in answer.replies[0].reason
 
@@ -436,7 +442,7 @@ def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
             data = bytearray(requests["s0"])
             for place in rng.integers(len(data), size=int(rng.integers(1, 4))):
                 data[place] ^= 1 << int(rng.integers(8))
-            answer: Response = codec.unwrap(wire.doors["s0"].respond(bytes(data)), expect=Response)
+            answer: Response = codec.unwrap(wire.site_by_name["s0"].respond(bytes(data)), expect=Response)
             assert not any(isinstance(reply, Summable) for reply in answer.replies)
         sent[stage] = requests["s0"]
         return send_and_receive(requests)

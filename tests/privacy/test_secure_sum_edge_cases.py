@@ -1,4 +1,4 @@
-"""Secure sums in uncommon places: odd views and questions, a round begun twice, more runs than are kept."""
+"""Secure sums in uncommon places: odd transforms and questions, a round begun twice, more runs than are kept."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ from unpooled.site.policy import parse
 X = np.random.default_rng(0).normal(size=(200, 2))
 ROWS = {f"s{i}": X[i::4] for i in range(4)}
 SUMS = 'format = 1\n[protect]\nmode = "summary"\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
-NOISE = """format = 1
+DP = """format = 1
 [protect]
 mode = "dp"
 [dp]
@@ -44,7 +44,7 @@ rows = 1000
 
 @pytest.fixture
 def federation(tmp_path):
-    """Sites of arrays and, under other names, of tables: both behind their doors."""
+    """Sites of arrays and, under other names, of tables: both with their guards."""
 
     def of(tables, rules=SUMS):
         made.extend(open_site(name, own, parse(rules), tmp_path / name) for name, own in tables.items())
@@ -60,7 +60,7 @@ def federation(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("view", "says"),
+    ("transform", "says"),
     [
         (Affine(np.zeros(2), np.array([1.0, np.nan])), "the scaling of a column is not a positive number"),
         (Affine(np.zeros(2), np.array([1.0, -1.0])), "the scaling of a column is not a positive number"),
@@ -85,15 +85,15 @@ def prepared(scale: float) -> Preparation:
 
 def test_the_scale_of_a_category_is_held_to_a_count(federation):
     sites = federation(tables())
-    got = run_protocol(transformed(prepared(0.5), total(sites.sites, AskMoments())), sites, run="r")
-    assert got.n == 200
+    result = run_protocol(transformed(prepared(0.5), total(sites.sites, AskMoments())), sites, run="r")
+    assert result.n == 200
     with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*the unit of column sex.* is far above"):
         run_protocol(transformed(prepared(2.0**40), total(sites.sites, AskMoments())), sites, run="q")
 
 
 def test_a_question_about_rows_of_a_table_without_a_transform_is_refused_in_a_sum_too(federation):
     sites = federation(tables())
-    with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*and here are a table of named columns"):
+    with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*and this site has a table of named columns"):
         run_protocol(total(sites.sites, AskMoments()), sites, run="r")
 
 
@@ -108,11 +108,11 @@ def test_columns_whose_origins_and_units_are_of_other_numbers_are_refused():
 def test_a_column_of_small_means_has_a_size_of_its_own_in_a_summary_table():
     """Its schema states none: a unit that is fair for others would be far above its values."""
     rng = np.random.default_rng(1)
-    copy = microaggregate(
+    summary = microaggregate(
         Table.from_columns({"share": rng.uniform(1e-4, 2e-4, 90), "age": rng.uniform(20, 90, 90)})
     )
-    assert stated_sizes(copy)["share"] == pytest.approx(1e-6)
-    bounds = FixedPointRange(copy)
+    assert stated_sizes(summary)["share"] == pytest.approx(1e-6)
+    bounds = FixedPointRange(summary)
     for unit, refused in ((2.0**-13, False), (1.0, False), (2.0**17, True)):
         ask = AskColumns(("share",), np.zeros(1), np.full(1, unit), (), (), False)
         if refused:
@@ -126,14 +126,16 @@ def test_a_column_of_small_means_has_a_size_of_its_own_in_a_summary_table():
 
 def test_a_reply_that_cannot_be_added_is_in_no_sum():
     wire = Wire(ROWS)
-    with pytest.raises(TooFewAnswersError, match=r"0 of 4 sites.*a secure sum of replies that cannot be summed"):
+    with pytest.raises(
+        TooFewAnswersError, match=r"0 of 4 sites.*a secure sum of replies that cannot be summed"
+    ):
         run_protocol(total(wire.sites, AskLocalMeans(2)), secure(wire), run="r")
 
 
 def test_parts_of_one_sum_are_over_the_same_sites():
     three, two = (partial_sum([[Moments(np.ones(1), np.ones(2), np.ones(2))] * n]) for n in (3, 2))
     assert as_words([three, three])[1].shape[0] == 2
-    with pytest.raises(QueryRefusedError, match="answered by different sites"):
+    with pytest.raises(QueryRefusedError, match="different sites answered"):
         as_words([three, two])
 
 
@@ -156,7 +158,7 @@ def test_other_numbers_do_not_leave_under_a_mask_that_was_used():
 
 def test_noise_is_shared_in_the_sum_only_and_whole_where_a_reply_is_seen(federation):
     """A single reply that travels with a sum has no other sites to add their part of its noise."""
-    sites = federation(ROWS, NOISE)
+    sites = federation(ROWS, DP)
     ask = AskNoisyMoments(0.01, np.full(2, 9.0))
     summed, single = run_protocol(together([total(sites.sites, ask), each(sites.sites, ask)]), sites, run="r")
     assert summed.noise[0] == pytest.approx(4 / 2)  # three honest sites of four, of which one may drop out
@@ -189,7 +191,7 @@ def test_a_protocol_without_a_run_keeps_its_keys_to_its_end():
 
 def test_a_sum_of_different_questions_is_refused_before_anything_is_asked():
     wire = Wire(ROWS)
-    with pytest.raises(InputError, match="a secure sum asks every site the same question"):
+    with pytest.raises(InputError, match="a secure sum needs the same question for every site"):
         run_protocol(total(wire.sites, lambda site: AskMoments()), secure(wire), run="r")
     assert {stage for stage, *_ in wire.seen} <= {"AskKeys"}
 

@@ -1,4 +1,4 @@
-"""Sites of a secure sum share one noise: whoever drops out and whoever colludes, a whole noise is left.
+"""Sites of a secure sum share one noise: somebody who drops out and somebody who colludes, a whole noise is left.
 
 The coordinator and all sites that are not honest work together. They know their own parts of the noise, they
 choose who drops out, and they sign every list of survivors.
@@ -117,7 +117,7 @@ def test_two_lists_do_show_a_single_site_where_too_many_collude():
     assert noise_sharers(10, threshold_for(10), 5) == 1
 
 
-# ---------------------------------------------------------------- through the door
+# ---------------------------------------------------------------- through real sites
 
 
 class Losing:
@@ -148,8 +148,8 @@ def test_a_sum_that_lost_honest_sites_has_a_whole_noise_that_nobody_knows(n):
             rules = parse(RULES.format(honest=h))
             sites.append(open_site(f"s{i}", np.zeros((5, 2)), rules, member=member))
         federation = RemoteFederation(Losing(sites, lost), secure=SecureSums())
-        got = run_protocol(total(federation.sites, question), federation, run="r", quorum=0.5)
+        result = run_protocol(total(federation.sites, question), federation, run="r", quorum=0.5)
         for site in sites:
             site.close()
-        each = got.noise[0] / (n - len(lost))
+        each = result.noise[0] / (n - len(lost))
         assert (h - len(lost)) * each >= 1 - 1e-12, (n, h)

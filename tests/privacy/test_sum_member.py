@@ -40,8 +40,8 @@ def federation(tmp_path, rules: str = REQUIRED, n: int = 160) -> tuple[Simulatio
 
 
 def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
-    hidden, rows = federation(tmp_path)
-    model = FederatedKMeans(3, random_state=0, secure=True).fit_federation(hidden)
+    secure, rows = federation(tmp_path)
+    model = FederatedKMeans(3, random_state=0, secure=True).fit_federation(secure)
     plain = FederatedKMeans(3, random_state=0).fit(rows)
     np.testing.assert_allclose(model.cluster_centers_, plain.cluster_centers_, atol=1e-9)
     kinds = set()
@@ -57,9 +57,9 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
 
 
 def test_the_log_of_secure_sums_can_be_read_and_attacked_in_vain(tmp_path) -> None:
-    hidden, _ = federation(tmp_path)
-    FederatedKMeans(3, random_state=0, secure=True).fit_federation(hidden)
-    for site in hidden._remote._transport._sites.values():
+    secure, _ = federation(tmp_path)
+    FederatedKMeans(3, random_state=0, secure=True).fit_federation(secure)
+    for site in secure._remote._transport._sites.values():
         site.close()
     done = [
         subprocess.run(
@@ -75,60 +75,60 @@ def test_the_log_of_secure_sums_can_be_read_and_attacked_in_vain(tmp_path) -> No
     assert run.masked > 0
     assert run.masked + run.keys == run.releases  # nothing left by itself
     assert f"{run.masked} answers left masked" in done[0].replace("\n", " ")
-    assert done[1].startswith("0 rows could be recovered from 0 groups")
+    assert done[1].startswith("0 rows can be reconstructed from 0 groups")
 
 
 def test_single_replies_and_plain_sums_are_refused_with_the_reason(tmp_path) -> None:
-    hidden, _ = federation(tmp_path)
+    secure, _ = federation(tmp_path)
     with pytest.raises(
         TooFewAnswersError, match=r"AskScatter would disclose a single site's answer. These methods .* lloyd"
     ):
-        run_protocol(each(hidden.sites, AskScatter(np.zeros((1, 2)))), hidden)
-    plain = Simulation(list(hidden._remote._transport._sites.values()))
+        run_protocol(each(secure.sites, AskScatter(np.zeros((1, 2)))), secure)
+    plain = Simulation(list(secure._remote._transport._sites.values()))
     with pytest.raises(TooFewAnswersError, match="AskMoments would disclose a single site's answer"):
         run_protocol(total(plain.sites, AskMoments()), plain)
 
 
 def test_where_it_is_preferred_both_ways_are_open_and_only_the_plain_one_suppresses(tmp_path) -> None:
     rules = f"{RAW}min_cluster_size = 300\n"
-    hidden, _ = federation(tmp_path, rules)
-    assert run_protocol(total(hidden.sites, AskMoments()), hidden, run="a").n == 160
-    plain = Simulation(list(hidden._remote._transport._sites.values()))
+    secure, _ = federation(tmp_path, rules)
+    assert run_protocol(total(secure.sites, AskMoments()), secure, run="a").n == 160
+    plain = Simulation(list(secure._remote._transport._sites.values()))
     assert run_protocol(total(plain.sites, AskMoments()), plain, run="b").n == 0
 
 
 def test_guards_look_at_a_question_before_it_is_masked(tmp_path) -> None:
-    hidden, _ = federation(tmp_path, REQUIRED + "[jobs]\nalgorithms = ['lloyd']\n")
+    secure, _ = federation(tmp_path, REQUIRED + "[jobs]\nalgorithms = ['lloyd']\n")
     with pytest.raises(TooFewAnswersError, match=r"does not allow AskFuzzySums"):
-        run_protocol(total(hidden.sites, AskFuzzySums(np.zeros((1, 2, 2)), 2.0)), hidden)
+        run_protocol(total(secure.sites, AskFuzzySums(np.zeros((1, 2, 2)), 2.0)), secure)
 
 
 def test_a_restarted_site_goes_on_in_the_same_run(tmp_path) -> None:
-    """Three of four sites must stay, and yet each is killed in turn: the ledger has all that it needs."""
-    hidden, rows = federation(tmp_path)
-    sites = hidden._remote._transport._sites
+    """Three of four sites must stay, and yet each is killed in request: the ledger has all that it needs."""
+    secure, rows = federation(tmp_path)
+    sites = secure._remote._transport._sites
     for number, name in enumerate(("site-1", "site-3", "site-0", "site-1")):
-        assert run_protocol(total(hidden.sites, AskMoments()), hidden, run="r", number=number).n == 160
+        assert run_protocol(total(secure.sites, AskMoments()), secure, run="r", number=number).n == 160
         sites[name].close()
         sites[name] = open_site(name, rows[name], parse(REQUIRED), folder=tmp_path / name)
     fingerprints = set()
     for name in rows:
         sites[name].close()
-        said = CliRunner().invoke(app, ["site", "keys", str(tmp_path / name)]).output
-        assert "site-0, site-1, site-2, site-3; fingerprint" in said
-        fingerprints.add(said.split("fingerprint ")[1].splitlines()[0])
+        printed = CliRunner().invoke(app, ["site", "keys", str(tmp_path / name)]).output
+        assert "site-0, site-1, site-2, site-3; fingerprint" in printed
+        fingerprints.add(printed.split("fingerprint ")[1].splitlines()[0])
     assert len(fingerprints) == 1
 
 
 def test_a_changed_key_is_refused_until_it_is_forgotten(tmp_path) -> None:
-    hidden, rows = federation(tmp_path)
-    sites = hidden._remote._transport._sites
-    run_protocol(total(hidden.sites, AskMoments()), hidden, run="r")
+    secure, rows = federation(tmp_path)
+    sites = secure._remote._transport._sites
+    run_protocol(total(secure.sites, AskMoments()), secure, run="r")
     sites["site-2"].close()
     (tmp_path / "site-2" / "identity.key").unlink()
     sites["site-2"] = open_site("site-2", rows["site-2"], parse(REQUIRED), folder=tmp_path / "site-2")
     with pytest.raises(TooFewAnswersError, match="site-2 has another key than the pinned one"):
-        run_protocol(total(hidden.sites, AskMoments()), hidden, run="q")
+        run_protocol(total(secure.sites, AskMoments()), secure, run="q")
     for name in rows:
         sites[name].close()
         words = ["site", "keys", str(tmp_path / name), "--forget", "site-2"]
@@ -137,15 +137,15 @@ def test_a_changed_key_is_refused_until_it_is_forgotten(tmp_path) -> None:
         assert again.exit_code == 1
         assert "no key of site-2 is pinned" in again.output + str(again.exception)
         sites[name] = open_site(name, rows[name], parse(REQUIRED), folder=tmp_path / name)
-    assert run_protocol(total(hidden.sites, AskMoments()), hidden, run="s").n == 160
+    assert run_protocol(total(secure.sites, AskMoments()), secure, run="s").n == 160
     verified = CliRunner().invoke(app, ["site", "log", "--verify", str(tmp_path / "site-0")])
     assert verified.exit_code == 0, verified.output
 
 
 def test_a_policys_minimum_of_sites_holds(tmp_path) -> None:
-    hidden, _ = federation(tmp_path, REQUIRED + "min_sites = 5\n")
+    secure, _ = federation(tmp_path, REQUIRED + "min_sites = 5\n")
     with pytest.raises(TooFewAnswersError, match="a sum over 4 sites, and this site's minimum is 5"):
-        run_protocol(total(hidden.sites, AskMoments()), hidden)
+        run_protocol(total(secure.sites, AskMoments()), secure)
     one = Identity.new()
     with pytest.raises(PolicyError, match="sums over 5 sites, got 3"):
         open_site(
@@ -170,25 +170,25 @@ def test_fit_with_secure_sums(tmp_path) -> None:
     for name, rows in split(X, 4).items():
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="x,y", comments="")
     files = sorted(map(str, tmp_path.glob("*.csv")))
-    said = {}
+    printed = {}
     for secure in (False, True):
         words = ["fit", *files, "-k", "2..4", "--json"]
-        got = CliRunner().invoke(
+        result = CliRunner().invoke(
             app, words + (["--secure", "--out", str(tmp_path / "run")] if secure else [])
         )
-        assert got.exit_code == 0, got.output
-        said[secure] = json.loads(got.output)
-    assert said[True]["k"] == said[False]["k"]
-    assert said[True]["secure"]
+        assert result.exit_code == 0, result.output
+        printed[secure] = json.loads(result.output)
+    assert printed[True]["k"] == printed[False]["k"]
+    assert printed[True]["secure"]
     np.testing.assert_allclose(
-        [s["inertia"] for s in said[True]["scores"]],
-        [s["inertia"] for s in said[False]["scores"]],
+        [s["inertia"] for s in printed[True]["scores"]],
+        [s["inertia"] for s in printed[False]["scores"]],
         rtol=1e-13,
     )
-    for a, b in zip(said[True]["clusters"], said[False]["clusters"], strict=True):
+    for a, b in zip(printed[True]["clusters"], printed[False]["clusters"], strict=True):
         assert a["rows"] == b["rows"]
         assert a["rows_by_site"] is None
-    assert "the sums do not disclose which site has which cluster" in said[True]["answer"]
+    assert "the sums do not disclose which site has which cluster" in printed[True]["headline"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "4 sites" in page
     assert "the sums do not disclose which site has which cluster" in page

@@ -1,4 +1,4 @@
-"""Settings that do not suit a table make no copy, in one sentence; and copies of odd columns."""
+"""Settings that do not suit a table make no summary table, in one sentence; and summary tables of odd columns."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_a_share_of_a_logarithm_is_none():
 
 
 def test_people_whose_ids_were_not_kept_get_no_registry(tmp_path):
-    """A column of many texts that was read as text has no ids: who was shown would not be known later."""
+    """A column of many texts that was read as text has no ids: who was disclosed would not be known later."""
     ids = np.arange(N, dtype=np.float64)
     table = Table(("id", "age"), (TEXT, ROWS.kinds[0]), {}, np.column_stack([ids, ROWS.values[:, 0]]))
     with pytest.raises(InputError, match="column id has many different texts, which were not kept"):
@@ -59,7 +59,7 @@ def place(tmp_path):
 
 
 def test_a_change_in_a_column_that_shows_one_value_for_all_is_no_change(place):
-    """What is shown of it is a constant: nobody's value is in it, so nobody is shown anew."""
+    """What is disclosed of it is a constant: nobody's value is in it, so nobody is disclosed anew."""
     assert renew(place, table(range(40), flat=2.0)).empty
 
 
@@ -77,20 +77,20 @@ def test_many_people_are_placed_in_parts_and_nobody_twice(place, monkeypatch):
 
 def test_an_array_in_parts_with_a_column_of_too_few_values_has_no_rows_to_answer_from():
     X = np.random.default_rng(0).normal(size=(90, 2))
-    plan, (copy, _) = planned([X[:45], X[45:]], SummarySettings())
-    assert np.isfinite(plan.matrix(copy)).all()
+    plan, (summary_table, _) = planned([X[:45], X[45:]], SummarySettings())
+    assert np.isfinite(plan.matrix(summary_table)).all()
     X[3:, 1] = np.nan
-    plan, (copy, _) = planned([X[:45], X[45:]], SummarySettings())
+    plan, (summary_table, _) = planned([X[:45], X[45:]], SummarySettings())
     with pytest.raises(InputError, match="column 1 has too few values for a summary table"):
-        plan.matrix(copy)
+        plan.matrix(summary_table)
 
 
 def test_a_category_that_hardly_anybody_has_is_in_no_part():
     rare = Table.from_columns({"age": np.arange(90.0), "drug": ["x", "y", *[None] * 88]})
-    _, copies = planned(divided(rare, SummarySettings(), 3), SummarySettings())
-    for copy in (*copies, microaggregate(rare)):
-        assert list(copy.means) == ["age"]
-        assert not copy.counts
+    _, summaries = planned(divided(rare, SummarySettings(), 3), SummarySettings())
+    for summary_table in (*summaries, microaggregate(rare)):
+        assert list(summary_table.means) == ["age"]
+        assert not summary_table.counts
 
 
 def test_people_in_two_parts_are_found_whatever_number_of_them_is_looked_at_at_once(monkeypatch):

@@ -1,4 +1,4 @@
-"""The copy: by hand, its laws over many tables, its form, and what it costs."""
+"""The summary table: by hand, its laws over many tables, its form, and what it costs."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ FIVE = SummarySettings(min_group_size=5)
 
 
 def table(seed: int, n: int = 120, visits: bool = False) -> Table:
-    """Numbers (one skewed, one with holes, one nearly constant), levels (some rare), and whose row it is."""
+    """Numbers (one skewed, one with missing values, one nearly constant), categories (some rare), and whose row it is."""
     rng = np.random.default_rng(seed)
     who = rng.integers(0, max(1, n // 3), n) if visits else np.arange(n)
     return Table.from_columns(
@@ -43,8 +43,8 @@ def table(seed: int, n: int = 120, visits: bool = False) -> Table:
 
 def test_two_groups_of_three_by_hand():
     rows = Table.from_columns({"age": [30.0, 31.0, 32.0, 70.0, 71.0, 72.0], "sex": list("fffmmm")})
-    copy = microaggregate(rows, SummarySettings(min_group_size=3), made="2026-01-02")
-    assert to_csv(copy) == "persons,age,sex = f,sex = m\n3,31,3,0\n3,71,0,3\n"
+    summary = microaggregate(rows, SummarySettings(min_group_size=3), made="2026-01-02")
+    assert to_csv(summary) == "people,age,sex = f,sex = m\n3,31,3,0\n3,71,0,3\n"
 
 
 def test_a_person_is_the_mean_of_his_rows_and_counts_once():
@@ -58,7 +58,7 @@ def test_a_person_is_the_mean_of_his_rows_and_counts_once():
 
 
 def test_nobody_dominates_a_mean():
-    """Of seven persons near 10 one has a million: the mean moves by no more than the third largest allows."""
+    """Of seven people near 10 one has a million: the mean moves by no more than the third largest allows."""
     spread = ColumnSpread(median=10.0, mean=10.0, deviation=1.0, typical=1.0)
     values = np.array([[9.0, 9.5, 10.0, 10.5, 11.0, 12.0, 1e6]])
     known, mean, _ = number_cells(values, np.zeros((1, 7), bool), spread, 5)
@@ -84,7 +84,7 @@ def test_a_cell_that_too_few_have_is_not_disclosed():
 
 
 @pytest.mark.parametrize(
-    ("counts", "levels"),
+    ("counts", "categories"),
     [
         ({"f": 10, "m": 10}, ("f", "m")),
         ({"f": 10, "m": 10, "x": 3, "y": 3}, ("f", "m", "other")),  # together enough to be shown
@@ -113,7 +113,7 @@ def test_categories_of_a_group_are_whole_people_and_add_up():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_parts_of_people_are_rounded_to_whole_ones(seed):
-    """Persons with many rows of many levels: a third of a person would tell of three rows."""
+    """People with many rows of many categories: a third of a person would tell of three rows."""
     rng = np.random.default_rng(seed)
     who = np.repeat(np.arange(12), rng.integers(1, 32, 12))
     category = rng.integers(0, 31, len(who))
@@ -131,23 +131,23 @@ def test_a_median_that_is_one_persons_own_is_not_disclosed():
     """Numbers of sixteen digits that differ in the last ones: constant to rounding, and each somebody's."""
     rng = np.random.default_rng(0)
     ids = 2024010100000000.0 + rng.permutation(5000)[:999]
-    copy = microaggregate(Table.from_columns({"accession": ids, "age": rng.normal(50, 15, 999)}))
-    assert not np.isin(copy.means["accession"], ids).any()
+    summary = microaggregate(Table.from_columns({"accession": ids, "age": rng.normal(50, 15, 999)}))
+    assert not np.isin(summary.means["accession"], ids).any()
 
 
 @pytest.mark.parametrize("g", [3, 4, 5, 6, 8])
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 12, 30])
 @pytest.mark.parametrize("far", [1, 2])
 def test_far_people_do_not_move_the_summary_table(g, n, far):
-    """One or two persons at a million, at two million: the copy is the same, or shows nothing of them."""
+    """One or two people at a million, at two million: the summary table is the same, or shows nothing of them."""
     if n < g:
         return
     found = []
     for size in (1e6, 2e6):
         x = np.linspace(10, 12, n)
         x[:far] = size * (1 + np.arange(far))
-        copy = microaggregate(np.stack([x, np.zeros(n)], axis=1), SummarySettings(min_group_size=g))
-        found.append(to_csv(copy) if "0" in copy.means else "")
+        summary = microaggregate(np.stack([x, np.zeros(n)], axis=1), SummarySettings(min_group_size=g))
+        found.append(to_csv(summary) if "0" in summary.means else "")
     assert found[0] == found[1]
 
 
@@ -155,15 +155,15 @@ def test_the_third_person_of_a_cell_with_two_cut_ones_is_not_known_to_a_percent(
     pay = np.zeros(100)
     pay[:3], pay[5:8] = [1e6, 1e5, 1234], [9e5, 8e4, 777]
     rows = Table.from_columns({"x": np.repeat(np.arange(20.0) * 10, 5), "pay": pay})
-    copy = microaggregate(rows, SummarySettings(min_group_size=5, sensitive=("pay",)))
-    sums = 5 * copy.means["pay"][copy.means["pay"] > 0]
+    summary = microaggregate(rows, SummarySettings(min_group_size=5, sensitive=("pay",)))
+    sums = 5 * summary.means["pay"][summary.means["pay"] > 0]
     rest = sums - 2 * 2 ** np.floor(np.log2(sums / 2))
     assert not any(abs(r / true - 1) < 0.01 for r in rest for true in (1234, 777))
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_collinear_columns_have_missing_values_in_the_same_rows(seed):
-    """A status as text and as code, one person lacking the code: no cell differs by him alone."""
+    """A status as text and as code, one person lacking the code: no cell differs by them alone."""
     rng = np.random.default_rng(seed)
     status = rng.random(200) < 0.3
     code = status.astype(float)
@@ -177,9 +177,9 @@ def test_collinear_columns_have_missing_values_in_the_same_rows(seed):
         }
     )
     assert collinear(rows, rows.names) == (("hiv", "hiv_code"),)
-    copy = microaggregate(rows, SummarySettings(sensitive=("hiv", "hiv_code")))
-    assert np.array_equal(copy.people_with_value("hiv"), copy.people_with_value("hiv_code"))
-    assert np.array_equal(copy.people_with_value("mg"), copy.people)
+    summary = microaggregate(rows, SummarySettings(sensitive=("hiv", "hiv_code")))
+    assert np.array_equal(summary.people_with_value("hiv"), summary.people_with_value("hiv_code"))
+    assert np.array_equal(summary.people_with_value("mg"), summary.people)
 
 
 @pytest.mark.parametrize(
@@ -199,16 +199,16 @@ def test_odd_numbers_give_a_summary_table_or_one_error(column):
         with pytest.raises(InputError, match="column x has a value that is infinite"):
             microaggregate(rows)
         return
-    copy = microaggregate(rows)
-    assert np.isfinite(copy.means["x"]).all()
-    assert from_csv(to_csv(copy), described(copy)).digest == copy.digest
+    summary = microaggregate(rows)
+    assert np.isfinite(summary.means["x"]).all()
+    assert from_csv(to_csv(summary), described(summary)).digest == summary.digest
 
 
 def test_odd_names_keep_their_columns():
     rows = Table.from_columns({"": np.arange(30.0), "a\rb": np.arange(30.0), "c\nd": ["x\ry", "z"] * 15})
-    copy = microaggregate(rows)
-    assert copy.names == ("", "a\rb", "c\nd")
-    assert from_csv(to_csv(copy), described(copy)).digest == copy.digest
+    summary = microaggregate(rows)
+    assert summary.names == ("", "a\rb", "c\nd")
+    assert from_csv(to_csv(summary), described(summary)).digest == summary.digest
     with pytest.raises(InputError, match=r"two columns would be called log\(pay\)"):
         microaggregate(
             Table.from_columns({"pay": np.arange(1.0, 31), "log(pay)": np.arange(30.0)}),
@@ -224,14 +224,14 @@ def test_the_spread_leaves_the_extremes_out():
 
 
 def test_a_column_that_is_constant_but_for_a_few_is_its_median():
-    copy = microaggregate(table(0), SummarySettings(min_group_size=5, person="who"))
-    assert set(copy.means["rare"][copy.people_with_value("rare") > 0]) == {0.0}
+    summary = microaggregate(table(0), SummarySettings(min_group_size=5, person="who"))
+    assert set(summary.means["rare"][summary.people_with_value("rare") > 0]) == {0.0}
 
 
 def test_the_logarithm_takes_the_place_of_a_column():
-    copy = microaggregate(table(1), SummarySettings(min_group_size=5, person="who", log=("pay",)))
-    assert "pay" not in copy.names
-    assert "log(pay)" in copy.means
+    summary = microaggregate(table(1), SummarySettings(min_group_size=5, person="who", log=("pay",)))
+    assert "pay" not in summary.names
+    assert "log(pay)" in summary.means
     with pytest.raises(InputError, match="lab has a value that is not above 0"):
         microaggregate(table(1), SummarySettings(log=("lab",)))
 
@@ -241,7 +241,7 @@ def test_the_logarithm_takes_the_place_of_a_column():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_number_of_a_summary_table_is_about_fewer_than_g_people(seed):
-    """Patients with 1 to 40 visits: groups, cells and levels count persons, never visits."""
+    """Patients with 1 to 40 visits: groups, cells and categories count people, never visits."""
     rng = np.random.default_rng(seed)
     visits = rng.integers(1, 41, 200)
     who = np.repeat(np.arange(200), visits)
@@ -255,14 +255,14 @@ def test_no_number_of_a_summary_table_is_about_fewer_than_g_people(seed):
         }
     )
     for g in (3, 5, 8):
-        copy = microaggregate(rows, SummarySettings(min_group_size=g, person="who"))
-        assert copy.people.sum() == 200
-        assert copy.people.min() >= g
-        assert (copy.known[(copy.known > 0)] >= g).all()
-        assert "who" not in copy.names
+        summary = microaggregate(rows, SummarySettings(min_group_size=g, person="who"))
+        assert summary.people.sum() == 200
+        assert summary.people.min() >= g
+        assert (summary.known[(summary.known > 0)] >= g).all()
+        assert "who" not in summary.names
         holders = {category: len({w for w, own in zip(who, raw_categories(rows), strict=True) if own == category})
                    for category in ("a", "b", "rare")}  # fmt: skip
-        for category in copy.categories["z"]:
+        for category in summary.categories["z"]:
             assert category == "other" or holders[category] >= g
 
 
@@ -275,25 +275,25 @@ def raw_categories(rows: Table) -> list[str]:
 def test_a_summary_table_survives_its_file_and_says_nothing_of_the_order_of_rows(seed, visits):
     rows = table(seed, visits=visits)
     settings = SummarySettings(min_group_size=5, person="who", columns=("age",), sensitive=("sex",))
-    copy = microaggregate(rows, settings, made="2026-01-02")
-    again = from_csv(to_csv(copy), described(copy))
-    assert again.digest == copy.digest
-    assert all(np.array_equal(again.means[n], copy.means[n]) for n in copy.means)
-    assert np.array_equal(again.known, copy.known)
-    assert np.array_equal(again.within, copy.within, equal_nan=True)
-    order = np.lexsort([np.nan_to_num(v) for _, v in reversed(copy.cells())])
-    assert np.array_equal(order, np.arange(len(copy)))
+    summary = microaggregate(rows, settings, made="2026-01-02")
+    again = from_csv(to_csv(summary), described(summary))
+    assert again.digest == summary.digest
+    assert all(np.array_equal(again.means[n], summary.means[n]) for n in summary.means)
+    assert np.array_equal(again.known, summary.known)
+    assert np.array_equal(again.within, summary.within, equal_nan=True)
+    order = np.lexsort([np.nan_to_num(v) for _, v in reversed(summary.cells())])
+    assert np.array_equal(order, np.arange(len(summary)))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_means_lie_on_a_grid_and_sums_are_kept(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(rng.normal(0, 100), rng.uniform(0.1, 10), (400, 3))
-    copy = microaggregate(X, FIVE)
-    for j, name in enumerate(copy.names):
+    summary = microaggregate(X, FIVE)
+    for j, name in enumerate(summary.names):
         grid = spread_of(X[:, j], 5).grid
-        assert np.array_equal(copy.means[name], np.round(copy.means[name] / grid) * grid)
-        total = copy.people @ copy.means[name]
+        assert np.array_equal(summary.means[name], np.round(summary.means[name] / grid) * grid)
+        total = summary.people @ summary.means[name]
         assert abs(total - X[:, j].sum()) <= len(X) * grid + 1e-6 * abs(total)
 
 
@@ -306,39 +306,39 @@ def test_the_variance_within_groups_has_two_digits_and_needs_ten_groups():
 
 def test_the_total_variance_is_that_of_the_rows():
     X = np.random.default_rng(1).normal(size=(2000, 6))
-    copy = microaggregate(X, FIVE)
-    for j, name in enumerate(copy.names):
-        mean = copy.people @ copy.means[name] / 2000
-        between = copy.people @ (copy.means[name] - mean) ** 2 / 2000
-        assert between + copy.within[j] == pytest.approx(X[:, j].var(), rel=0.05)
+    summary = microaggregate(X, FIVE)
+    for j, name in enumerate(summary.names):
+        mean = summary.people @ summary.means[name] / 2000
+        between = summary.people @ (summary.means[name] - mean) ** 2 / 2000
+        assert between + summary.within[j] == pytest.approx(X[:, j].var(), rel=0.05)
 
 
 @pytest.mark.parametrize("n", [5, 9, 10, 11, 19, 20, 33])
 def test_few_people(n):
     X = np.random.default_rng(n).normal(size=(n, 2))
-    copy = microaggregate(X, FIVE)
-    assert len(copy) >= 1
-    assert len(copy) <= n // 5
-    assert copy.people.sum() == n
+    summary = microaggregate(X, FIVE)
+    assert len(summary) >= 1
+    assert len(summary) <= n // 5
+    assert summary.people.sum() == n
     if n < 10:
-        assert len(copy) == 1
+        assert len(summary) == 1
 
 
 def test_too_few_people_have_no_summary_table():
-    with pytest.raises(InputError, match="fewer than 5 persons"):
+    with pytest.raises(InputError, match="fewer than 5 people"):
         microaggregate(np.zeros((4, 2)))
     rows = Table.from_columns({"id": list("aaaaabbbb"), "x": np.arange(9.0)})
-    with pytest.raises(InputError, match="fewer than 5 persons"):
+    with pytest.raises(InputError, match="fewer than 5 people"):
         microaggregate(rows, SummarySettings(person="id"))
 
 
 def test_many_missing_values_make_larger_groups():
     rng = np.random.default_rng(0)
     x = np.where(rng.random(400) < 0.3, np.nan, rng.normal(size=400))
-    copy = microaggregate(Table.from_columns({"x": x, "y": rng.normal(size=400)}), FIVE)
-    assert copy.people.min() >= 10
+    summary = microaggregate(Table.from_columns({"x": x, "y": rng.normal(size=400)}), FIVE)
+    assert summary.people.min() >= 10
     assert (
-        copy.people_with_value("x").sum() > 0.95 * (~np.isnan(x)).sum()
+        summary.people_with_value("x").sum() > 0.95 * (~np.isnan(x)).sum()
     )  # who has a value is in a shown cell
 
 
@@ -354,16 +354,16 @@ def test_the_size_of_groups_is_proposed_by_the_number_of_people():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "printed"),
     [
-        ({"g": 2}, "at least 3"),
-        ({"g": True}, "at least 3"),
+        ({"min_group_size": 2}, "at least 3"),
+        ({"min_group_size": True}, "at least 3"),
         ({"columns": ("a",), "sensitive": ("a",)}, "both"),
-        ({"person": "a", "columns": ("a",)}, "whose row"),
+        ({"person": "a", "columns": ("a",)}, "identifies people"),
     ],
 )
-def test_settings_that_make_no_sense(settings, said):
-    with pytest.raises(InputError, match=said):
+def test_settings_that_make_no_sense(settings, printed):
+    with pytest.raises(InputError, match=printed):
         SummarySettings(**settings)
 
 
@@ -398,19 +398,19 @@ def test_clusters_from_summary_tables_are_nearly_those_of_the_rows(scale):
     X, _ = blobs(3, n=3000, d=3, k=4, spread=0.8)
     rows = split(X, 3)
     plain = FederatedKMeans(4, scale=scale, random_state=0).fit(rows)
-    copied = FederatedKMeans(4, scale=scale, random_state=0, protect="summary").fit(rows)
-    unscaled = copied.score(np.concatenate(list(rows.values())))
-    assert copied.inertia_ == pytest.approx(-unscaled)  # of the rows, not of the copies
-    assert copied.inertia_ <= 1.01 * plain.inertia_
-    assert len(copied.labels_) == 3000
+    summarized = FederatedKMeans(4, scale=scale, random_state=0, protect="summary").fit(rows)
+    unscaled = summarized.score(np.concatenate(list(rows.values())))
+    assert summarized.inertia_ == pytest.approx(-unscaled)  # of the rows, not of the summary tables
+    assert summarized.inertia_ <= 1.01 * plain.inertia_
+    assert len(summarized.labels_) == 3000
 
 
 def test_fuzzy_clusters_from_summary_tables():
     X, _ = blobs(4, n=1200, d=2, k=3, spread=0.6)
     rows = split(X, 3)
     plain = FederatedFuzzyCMeans(3, random_state=0).fit(rows)
-    copied = FederatedFuzzyCMeans(3, random_state=0, protect="summary").fit(rows)
-    assert copied.objective_ <= 1.02 * plain.objective_
+    summarized = FederatedFuzzyCMeans(3, random_state=0, protect="summary").fit(rows)
+    assert summarized.objective_ <= 1.02 * plain.objective_
 
 
 def test_a_site_of_too_few_rows_is_left_out_and_named():
@@ -434,8 +434,8 @@ def test_what_does_not_go_with_a_summary_table_is_refused_by_name():
 
 
 def test_the_form_of_a_summary_table_is_checked_when_it_is_read():
-    copy = microaggregate(table(0), FIVE)
-    about, text = described(copy), to_csv(copy)
+    summary = microaggregate(table(0), FIVE)
+    about, text = described(summary), to_csv(summary)
     with pytest.raises(InputError, match="lacks columns"):
         from_csv("\n".join(line.rpartition(",")[0] for line in text.splitlines()), about)
     with pytest.raises(InputError, match="too many columns"):

@@ -1,4 +1,4 @@
-"""A secure sum is the sum of the integers of the sites in it, whoever falls silent when; and nothing else."""
+"""A secure sum is the sum of the integers of the sites in it, somebody who falls silent when; and nothing else."""
 
 import numpy as np
 import pytest
@@ -116,18 +116,20 @@ def test_who_is_silent_in_a_sum_is_out_for_the_run() -> None:
         ring.sum(inputs, ring.terms(ring.request_id(1)))
     again = ring.sum(inputs, ring.terms(ring.request_id(1), sites=first.sites))
     assert again.sums[0].values[0] == 18
-    with pytest.raises(TooFewAnswersError, match="threshold 4 for 5 of 7 sites, and this site's minimum is 5"):
+    with pytest.raises(
+        TooFewAnswersError, match="threshold 4 for 5 of 7 sites, and this site's minimum is 5"
+    ):
         ring.sum(inputs, ring.terms(ring.request_id(2), sites=first.sites[:5], threshold=4))
 
 
 def test_the_same_inputs_give_the_same_bits_whatever_the_masks() -> None:
     rng = np.random.default_rng(3)
     values = {f"s{i:03d}": Vector(rng.standard_normal(40)) for i in range(6)}
-    got = []
+    result = []
     for _ in range(2):
         ring = started(6)
-        got.append(ring.sum(values, ring.terms(ring.request_id())).sums[0].values.tobytes())
-    assert got[0] == got[1]
+        result.append(ring.sum(values, ring.terms(ring.request_id())).sums[0].values.tobytes())
+    assert result[0] == result[1]
 
 
 # ---------------------------------------------------------------- wrong sites, seen from the coordinator
@@ -195,7 +197,9 @@ def test_a_wrong_share_is_found_and_no_wrong_sum_comes_out(place, dropped, named
         data[place] ^= 1
         return UnmaskShares(as_array(bytes(data)))
 
-    with pytest.raises(TooFewAnswersError, match=f"do not give the seed of {named}. A site sent a wrong share"):
+    with pytest.raises(
+        TooFewAnswersError, match=f"do not give the seed of {named}. A site sent a wrong share"
+    ):
         ring.sum(
             inputs, ring.terms(ring.request_id()), silent=lambda k, s: k == 1 and s == dropped, twist=spoil
         )

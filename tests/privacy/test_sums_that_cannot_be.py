@@ -10,8 +10,8 @@ from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
 
 LIES = {
-    "a negative number of rows": lambda said: Moments(-said.mass, said.sums, said.squares),
-    "negative squares": lambda said: Moments(said.mass, said.sums, -said.squares),
+    "a negative number of rows": lambda printed: Moments(-printed.mass, printed.sums, printed.squares),
+    "negative squares": lambda printed: Moments(printed.mass, printed.sums, -printed.squares),
 }
 
 
