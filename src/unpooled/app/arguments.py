@@ -1,4 +1,4 @@
-"""The arguments of ``unpooled.cluster``: Python's values as the job has them, and messages that name them."""
+"""The arguments of ``unpooled.cluster``: their values as the job needs them, and messages that name them."""
 
 import functools
 import numbers
@@ -19,7 +19,7 @@ _OPTIONAL_TEXT = ("site_column", "sheet", "delimiter", "decimal", "encoding", "c
 
 def check_kinds(given: Mapping[str, Any]) -> None:
     """Raise InputError for an argument of another kind than it must have."""
-    for names, kind, said in (
+    for names, kind, noun in (
         (_INTEGERS + _OPTIONAL_INTEGERS, numbers.Integral, "a whole number"),
         ((*_REAL, "epsilon"), numbers.Real, "a number"),
         (_TEXT + _OPTIONAL_TEXT, str, "text"),
@@ -28,24 +28,27 @@ def check_kinds(given: Mapping[str, Any]) -> None:
             value, may_lack = given[name], name in (*_OPTIONAL_INTEGERS, *_OPTIONAL_TEXT, "epsilon")
             fits = isinstance(value, kind) and not isinstance(value, bool)
             if not fits and not (value is None and may_lack):
-                raise InputError(f"{name} must be {said}{' or None' if may_lack else ''}, got {value!r}")
+                raise InputError(f"{name} must be {noun}{' or None' if may_lack else ''}, got {value!r}")
 
 
-def ks_of(k: Any) -> tuple[int, ...]:
-    """
+def ks_of(n_clusters: Any) -> tuple[int, ...]:
+    """Return the numbers of clusters to compare.
+
     >>> ks_of(3), ks_of(range(2, 5)), ks_of("2..4")
     ((3,), (2, 3, 4), (2, 3, 4))
     """
-    if isinstance(k, str):
-        return parse_ks(k)
-    many = list(k) if isinstance(k, Iterable) else [k]
+    if isinstance(n_clusters, str):
+        return parse_ks(n_clusters)
+    many = list(n_clusters) if isinstance(n_clusters, Iterable) else [n_clusters]
     if not all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in many):
-        raise InputError(f'k must be a whole number (3), a range, a list of these or "auto", got {k!r}')
+        raise InputError(
+            f'n_clusters must be a whole number (3), a range, a list of these or "auto", got {n_clusters!r}'
+        )
     return parse_ks(",".join(str(int(one)) for one in many))
 
 
 def names_of(argument: str, given: Any) -> tuple[str, ...]:
-    """The names of columns: one, or a list, an array or an index of them."""
+    """Return the names of columns: one, or a list, an array or an index of them."""
     names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
         raise InputError(f"{argument} must be the name of a column, or a list of names, got {given!r}")
@@ -53,7 +56,7 @@ def names_of(argument: str, given: Any) -> tuple[str, ...]:
 
 
 def texts_of(argument: str, given: Any) -> tuple[str, ...]:
-    """Texts that mean a missing value; numbers as they are written.
+    """Return the texts that mean a missing value; numbers as they are written.
 
     >>> texts_of("na", -9), texts_of("na", ["chol=0", -9.5])
     (('-9',), ('chol=0', '-9.5'))
@@ -67,55 +70,61 @@ def texts_of(argument: str, given: Any) -> tuple[str, ...]:
 
 
 def recoded(given: Any) -> tuple[tuple[str, str, str], ...]:
-    """(column, spelling, level) for each of {"sex": {"M": "male"}}."""
+    """Return (column, spelling, category) for each of {"sex": {"M": "male"}}."""
     if not isinstance(given, Mapping) or not all(isinstance(pairs, Mapping) for pairs in given.values()):
-        raise InputError(f'recode is said as {{"sex": {{"M": "male"}}}}, got {given!r}')
-    return tuple((plain_name(c), str(old), str(new)) for c, of in given.items() for old, new in of.items())
+        raise InputError(f'recode must be a mapping such as {{"sex": {{"M": "male"}}}}, got {given!r}')
+    return tuple(
+        (plain_name(column), str(old), str(new))
+        for column, pairs in given.items()
+        for old, new in pairs.items()
+    )
 
 
 def three_of(given: Any) -> tuple[str, str, str] | None:
-    """The columns of person, feature and value."""
+    """Return the columns of person, feature and value."""
     if given is None:
         return None
     three = names_of("long", given)
     if len(set(three)) != 3:
-        raise InputError(f"long names three columns, of person, feature and value; got {given!r}")
+        raise InputError(f"long must name three columns, of person, feature and value, got {given!r}")
     return three[0], three[1], three[2]
 
 
 def scales_of(given: Any) -> tuple[tuple[str, str], ...]:
-    """(column, scale) for each of {"income": "log"}."""
+    """Return (column, scale) for each of {"income": "log"}."""
     if not isinstance(given, Mapping):
-        raise InputError(f'scales are said as {{"income": "log"}}, got {given!r}')
+        raise InputError(f'scales must be a mapping such as {{"income": "log"}}, got {given!r}')
     return tuple((plain_name(name), scale) for name, scale in given.items())
 
 
 def bounds_of(given: Any) -> tuple[tuple[str, float, float], ...]:
-    """(column, low, high) for each of {"age": (0, 110)}."""
+    """Return (column, low, high) for each of {"age": (0, 110)}."""
     try:
         return tuple((plain_name(name), float(low), float(high)) for name, (low, high) in given.items())
     except (TypeError, ValueError, AttributeError):
-        raise InputError(f'bounds are said as {{"age": (0, 110)}}, got {given!r}') from None
+        raise InputError(f'bounds must be a mapping such as {{"age": (0, 110)}}, got {given!r}') from None
 
 
 # ---------------------------------------------------------------- messages
 
 _ARGUMENTS = {
     "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
-    "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share", "method", "restarts",
-    "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person", "sensitive", "log",
-    "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite", "certify",
+    "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share", "method",
+    "restarts", "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person",
+    "sensitive", "log", "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite",
+    "certify",
 }  # fmt: skip
+_PYTHON_NAMES = {"restarts": "n_init", "seed": "random_state"}  # where scikit-learn has a name
 _FLAGS = ("secure", "exact-sums", "force", "overwrite")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
 _NO_VALUE = re.compile(
-    r"(?:names?|takes?|reads?|leaves?|says?|gives?|is|are|asks?|does|must|makes?|needs?|works?|would|and|or|for|"
-    r"use|exclude|a|the|of|said|there)[,:.]?"
+    r"(?:names?|takes?|reads?|leaves?|decides?|lets?|is|are|asks?|does|must|makes?|needs?|works?|would|and|"
+    r"or|for|to|use|exclude|a|the|of|there)[,:.]?"
 )
 
 
 def in_python(text: str) -> str:
-    """A message with the arguments of ``cluster`` in place of the options of the command.
+    """Return a message with the arguments of ``cluster`` in place of the options of the command.
 
     >>> in_python("--exclude bmi leaves it out"), in_python("--recode sex:M=male,F=female reads them")
     ('exclude="bmi" leaves it out', 'recode={"sex": {"M": "male", "F": "female"}} reads them')
@@ -131,7 +140,7 @@ def _as_argument(found: "re.Match[str]") -> str:
         return "Database(address, query)" + ("" if found[3] == "cohort.sql" else f" {value}" if value else "")
     if option not in _ARGUMENTS:
         return found[0]
-    name = option.replace("-", "_")
+    name = _PYTHON_NAMES.get(option, option.replace("-", "_"))
     if option in _FLAGS:
         return f"{name}=True" + (f" {value}" if value else "")
     if value is None or (found[2] is None and _NO_VALUE.fullmatch(value)):
@@ -156,7 +165,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def named_in_python(call: C) -> C:
-    """The call, whose errors name arguments where the command's name options."""
+    """Return the call with errors that name its arguments instead of the command's options."""
 
     @functools.wraps(call)
     def calling(*given: Any, **named: Any) -> Any:
