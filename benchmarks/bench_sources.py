@@ -28,7 +28,7 @@ from pathlib import Path
 import unpooled
 files = {path.stem: path for path in sorted(Path(sys.argv[1]).glob("*.parquet"))}
 begin = time.process_time()
-result = unpooled.cluster(files, 6, threads=1)
+result = unpooled.cluster(files, 6, n_threads=1)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 print(json.dumps([time.process_time() - begin, peak]))
 """
@@ -47,7 +47,7 @@ def cpu(work):
     work()
     return time.process_time() - begin
 estimator = lambda: FederatedKMeans(8, n_init=10, scale="standard", random_state=0, n_threads=1).fit(arrays)
-call = lambda: unpooled.cluster(tables, 8, threads=1)
+call = lambda: unpooled.cluster(tables, 8, n_threads=1)
 call(), estimator()
 turns = [(cpu(call), cpu(estimator)) for _ in range(5)]
 print(json.dumps([np.median([c / e for c, e in turns]), *np.median(turns, axis=0)]))

@@ -1,7 +1,7 @@
-"""Exact linear algebra on sums that were shown: the fewest persons that any combination of them is about.
+"""Exact linear algebra on disclosed sums: the fewest people that any combination of them is about.
 
-A sum is a set of persons. A combination with rational coefficients is about the persons whose coefficients do
-not cancel. Persons with the same sums are alike, so only how many there are of each kind matters.
+A sum is a set of people. A combination with rational coefficients is about the people whose coefficients do
+not cancel. People with the same sums are alike, so only the number of each kind matters.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ def fewer_than(g: int, sums: list[set[str]]) -> tuple[Fraction, ...] | None:
 
 
 def _few(room: int, kinds: list[tuple[frozenset[int], int]]) -> Iterator[set[frozenset[int]]]:
-    """Sets of kinds of persons, at most ``room`` persons together, to which no further kind can be added."""
+    """Sets of kinds of people, at most ``room`` people together, to which no other kind can be added."""
 
     def chosen(start: int, room: int, so_far: set[frozenset[int]]) -> Iterator[set[frozenset[int]]]:
         if not any(n <= room and kind not in so_far for kind, n in kinds):

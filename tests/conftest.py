@@ -1,6 +1,9 @@
 """Fixtures that many tests use, and an environment that is the same on every machine."""
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 import sklearn.cluster  # noqa: F401  (loaded, so that its threads can be limited)
@@ -9,6 +12,9 @@ from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadFileScheduling
 
 from helpers import blobs, split
+
+# doctests are looked for in every module, and two files of the same name cannot both be imported as one
+collect_ignore_glob = ["*/conftest.py"]
 
 # the same examples every time, and no folder of past ones beside the code
 settings.register_profile("unpooled", database=None, derandomize=True, deadline=None)
@@ -21,6 +27,11 @@ for _name in [*os.environ]:
     if _name in (*_TERMINAL, "UNPOOLED_MEMORY") or _name.startswith("PG"):
         del os.environ[_name]
 os.environ["TERM"] = "dumb"
+
+# The tests write thousands of small files, each with fsync. In memory they do not wait for a disk.
+_MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 
 class ByFile(LoadFileScheduling):

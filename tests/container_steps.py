@@ -70,15 +70,15 @@ def follow(root: Path) -> None:
     """Do all steps in a root that is ready."""
     env = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     env["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
-    said = {}
+    settings = {}
     for instruction, rest in steps():
         print(instruction, rest, flush=True)
-        said[instruction] = rest
+        settings[instruction] = rest
         if instruction == "RUN":
             subprocess.run(["chroot", root, "sh", "-c", rest], check=True, env=env)
         elif instruction == "COPY" and not rest.startswith("--from"):
             copy_tree(root / rest.split()[1].lstrip("/"))
-    entry, user, folder = said["ENTRYPOINT"].strip('[]"'), said["USER"], said["WORKDIR"]
+    entry, user, folder = settings["ENTRYPOINT"].strip('[]"'), settings["USER"], settings["WORKDIR"]
     for words in TRIED:
         command = f"cd {folder} && exec {entry} {' '.join(words)}"
         done = subprocess.run(["chroot", f"--userspec={user}:{user}", root, "sh", "-c", command], env=env)

@@ -39,7 +39,7 @@ def drawing(page: Path) -> Iterator[None]:
             pyplot.close("all")
 
 
-def shown(page: Path) -> list[str]:
+def pictures(page: Path) -> list[str]:
     """The pictures that a page shows, by name."""
     return re.findall(r"!\[[^\]]*\]\(([\w-]+\.svg)\)", page.read_text(encoding="utf-8"))
 
@@ -63,14 +63,14 @@ def words(svg: str) -> list[str]:
 def keep(page: Path, folder: Path) -> None:
     """Keep the pictures that a run of the page saved in ``folder`` beside the page."""
     if page.parent == GALLERY:
-        for name in shown(page) if page.stem != "index" else ():
+        for name in pictures(page) if page.stem != "index" else ():
             text = small((folder / name).read_text(encoding="utf-8"))
             (GALLERY / name).write_text(text, encoding="utf-8")
 
 
 def check(page: Path, folder: Path) -> None:
     """The run saved the pictures that the page shows and no others; kept ones say the same and are small."""
-    names = shown(page)
+    names = pictures(page)
     assert {path.name for path in folder.glob("*.svg")} == set(names), names
     for name in names:
         kept = (GALLERY / name).read_text(encoding="utf-8")

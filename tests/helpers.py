@@ -69,7 +69,7 @@ def lloyd_step(X, centers, weights=None):
 
 
 def lloyd(X, centers, steps: int = 300, weights=None):
-    """Pooled Lloyd for so many steps, or until nothing changes."""
+    """Pooled Lloyd for a number of steps, or until nothing changes."""
     for _ in range(steps):
         after = lloyd_step(X, centers, weights)
         if np.array_equal(after, centers):
@@ -115,8 +115,8 @@ class Recorder(Guard):
         self.rows: list[int] = []
         self._rows = 0
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
-        self._rows = len(views[0])
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
+        self._rows = len(rows[0])
 
     def __call__(self, request: Request, answer: Response) -> None:
         for part, reply in zip(request.parts, answer.replies, strict=True):
@@ -131,7 +131,7 @@ class Declines(Guard):
     def __init__(self, reason: str = "closed today", since: int = 0) -> None:
         self.reason, self.since = reason, since
 
-    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
         if request.request_id.round >= self.since:
             raise QueryRefusedError(self.reason)
 
@@ -264,7 +264,7 @@ def registered(folder: Path, modules: list[str]) -> Iterator[None]:
 
 
 def opened(request: Request, data: bytes, limit: int = MAX_RESPONSE_BYTES) -> Response:
-    """The answer to an envelope, read and checked as a coordinator does."""
+    """The answer to a request, read and checked as a coordinator does."""
     answer: Response = codec.unwrap(data, expect=Response, limit=limit)
     check_response(request, answer)
     return answer

@@ -52,17 +52,17 @@ def _shown(code: str, namespace: dict[str, Any], page: Path) -> list[dict[str, A
     return found
 
 
-def texts(shown: list[dict[str, Any]]) -> list[Any]:
+def texts(displayed: list[dict[str, Any]]) -> list[Any]:
     """What a cell shows but for the bytes of pictures, which differ between machines."""
-    return [one.get("text") or one["data"].get("text/plain") or "a picture" for one in shown]
+    return [one.get("text") or one["data"].get("text/plain") or "a picture" for one in displayed]
 
 
 def refreshed(page: Path) -> str:
     """The notebook with every output replaced by what its cells show now."""
     content = json.loads(page.read_text(encoding="utf-8"))
     code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
-    for number, (cell, shown) in enumerate(zip(code, outputs(page), strict=True), 1):
-        cell["outputs"], cell["execution_count"] = shown, number
+    for number, (cell, displayed) in enumerate(zip(code, outputs(page), strict=True), 1):
+        cell["outputs"], cell["execution_count"] = displayed, number
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A search for ids and values of persons in all files of a folder, however they are written there."""
+"""A search for ids and values of people in all files of a folder, however they are written there."""
 
 import base64
 import re

@@ -90,7 +90,7 @@ def _known_here() -> Iterator[list[str]]:
 
 
 def refreshed(page: Path) -> str:
-    """The page with every shown output replaced by what its block prints now, and the table of methods."""
+    """The page with every output replaced by what its block prints now, and the table of methods."""
     return with_methods(with_outputs(page, _BLOCK, printed(page)))
 
 

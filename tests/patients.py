@@ -14,7 +14,7 @@ BY_ID = SummarySettings(min_group_size=3, person="id")
 
 
 class Patients:
-    """A table that changes: persons by id, with a number of two clusters, one with holes, a category."""
+    """A table that changes: people by id, a number of two clusters, one with missing values, a category."""
 
     def __init__(self, count: int = 60, seed: int = 0, called: str = "P") -> None:
         self.rng, self.rows, self.next, self.called = np.random.default_rng(seed), {}, 0, called
@@ -53,7 +53,7 @@ def asked(site, number: int = 0, run: str = "r"):
 
 
 def answered(place):
-    """Answer from the copy that there is; a run is of one copy."""
+    """Answer from the present summary table; a run is of one table."""
     site = open_site("north", folder=place.folder)
     reply = asked(site, run=place.digest)
     site.close()

@@ -1,8 +1,8 @@
 """Find flaky tests: ``python -m tests.repeat 20`` runs every test whose outcome could differ 20 times.
 
-All tests run once, with the plugin ``tests.nondeterministic``, which lists those that depend on more than fixed seeds;
-these run again and again. Those between machines (tests/machines) are left out: they strike at random moments
-themselves, and ``make assurance`` repeats them.
+All tests run once, with the plugin ``tests.nondeterministic``, which lists those that depend on more than
+fixed seeds; these run again and again. Those between machines (tests/machines) are left out: they strike at
+random moments themselves, and ``make assurance`` repeats them.
 """
 
 import re

@@ -33,8 +33,8 @@ def questions(rng, d, mu=0.7):
 def whitened(question, reply, d):
     """The reply in units of its noise."""
     if isinstance(question, AskNoisyCells):
-        told, (count, sums, squares) = question.in_units(reply), question.sds
-        parts = ((told.count, count), (told.sums, sums[:, None]), (told.squares, squares))
+        scaled, (count, sums, squares) = question.in_units(reply), question.sds
+        parts = ((scaled.count, count), (scaled.sums, sums[:, None]), (scaled.squares, squares))
     elif isinstance(question, AskNoisyMoments):
         mu = question.mu * 0.5**0.5
         parts = ((reply.histogram, 1 / mu), (reply.sums, np.linalg.norm(question.box) / mu))

@@ -17,8 +17,8 @@ from unpooled.site.study_store import APPROVED, StudyFolder
 
 def study_of(run: str = "r", identity: Identity | None = None, *, ks=(2, 3), method="lloyd", **how) -> Study:
     """The study of a job; with an identity it names its key."""
-    told = Job(("x",), ks, method=method, remote=RemoteRunOptions("", run, ("a",), purpose="to find groups"))
-    study, _ = proposed(told, told.remote)
+    job = Job(("x",), ks, method=method, remote=RemoteRunOptions("", run, ("a",), purpose="to find groups"))
+    study, _ = proposed(job, job.remote)
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 
@@ -28,8 +28,8 @@ def private_study(
     """The study of a private job about columns with bounds of -30 to 30."""
     preparation_options = PreparationOptions(bounds=tuple((name, -30.0, 30.0) for name in columns))
     remote = RemoteRunOptions("", run, ("a",), purpose="to find groups")
-    told = Job(("x",), (2,), epsilon=epsilon, preparation_options=preparation_options, remote=remote)
-    study, _ = proposed(told, told.remote)
+    job = Job(("x",), (2,), epsilon=epsilon, preparation_options=preparation_options, remote=remote)
+    study, _ = proposed(job, job.remote)
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 
@@ -49,6 +49,6 @@ def approved_terms(settings: SiteSettings, run: str = "r", study: Study | None =
 
 
 def answer_and_die(settings: SiteSettings, terms: RunTerms, data: bytes, dies: str) -> None:
-    """Answer an envelope in a process that is killed when its ledger comes to the method ``dies``."""
+    """Answer a request in a process that is killed when its ledger comes to the method ``dies``."""
     setattr(Ledger, dies, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     SiteSession(settings, terms).respond(data)

@@ -54,7 +54,7 @@ def printed(page: Path) -> list[str]:
 
 
 def refreshed(page: Path) -> str:
-    """The page with every shown output replaced by what its commands print now."""
+    """The page with every output replaced by what its commands print now."""
     return with_outputs(page, _BLOCK, printed(page))
 
 

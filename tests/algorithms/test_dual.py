@@ -123,20 +123,20 @@ def test_one_centroid_per_cell_fails_here_and_the_unconditional_bounds_do_not():
 def test_a_site_leaves_out_clusters_below_its_minimum_and_keeps_its_value():
     X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [9.0]])
     ask = AskNode(np.zeros((3, 1)), np.zeros((3, 1)), np.full((3, 1), 9.0), "none", np.zeros((3, 1)), 10**6)
-    for minimum, shown in ((1, 3), (2, 1), (3, 1), (8, 0)):
+    for minimum, disclosed in ((1, 3), (2, 1), (3, 1), (8, 0)):
         federation, recorder = watched({"a": X}, minimum)
         from unpooled.protocol.algorithm import each
         from unpooled.protocol.exchange import run_protocol
 
         run_protocol(each(("a",), ask), federation)
         reply = recorder.seen[0][1]
-        assert (reply.counts > 0).sum() == shown
+        assert (reply.counts > 0).sum() == disclosed
         assert reply.complete[0] == (minimum <= len(X))
 
 
-def test_ranges_are_hidden_and_a_public_box_is_asked_for():
+def test_ranges_are_suppressed_and_a_public_box_is_required():
     rows = dual_problem("2N2D3K1")
-    with pytest.raises(InputError, match="2 of 2 sites do not show the range of their columns"):
+    with pytest.raises(InputError, match="2 of 2 sites do not disclose the range of their columns"):
         run(Dual(k=3), Simulation.from_rows(rows, min_cluster_size=2))
     box = np.array([[-2.0, -2.0], [2.0, 2.0]])
     done = run(Dual(k=3, box=box, min_cluster_size=2), Simulation.from_rows(rows, min_cluster_size=2))
@@ -161,14 +161,14 @@ def test_a_site_that_falls_silent_weakens_the_bound_and_leaves_it_true():
 
 
 def test_bad_settings_are_named():
-    for settings, said in (
+    for settings, message in (
         ({"update": "adam"}, "update must be one of sg, btm, qnda, bundle, got 'adam'"),
         ({"symmetry": "none"}, "symmetry must be one of cell, pair, published"),
         ({"box": np.array([[1.0, 0.0], [0.0, 1.0]])}, "box is empty in column 0: from 1.0 to 0.0"),
         ({"box": np.array([[np.nan], [1.0]])}, "box must be finite"),
         ({"nodes": 0}, "nodes must be above 0, got 0"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             Dual(k=2, **settings)
 
 
@@ -183,7 +183,7 @@ def test_more_rows_than_can_be_solved_are_refused():
         run(Dual(k=2, n_starts=1), Simulation.from_rows({"a": X}))
 
 
-def test_the_estimator_shows_the_bound():
+def test_the_estimator_has_the_bound():
     rows = dual_problem("2N3D3K1")
     model = FederatedKMeans(3, method=Dual(), random_state=0).fit(rows)
     assert model.lower_bound_ <= model.inertia_ * (1 + 1e-9)
@@ -217,5 +217,5 @@ def test_the_problems_are_fixed_by_their_names():
         assert [X.shape for X in nodes.values()] == [(5 * k, d)] * N
         again = dual_problem(name)
         assert all(np.array_equal(nodes[s], again[s]) for s in nodes)
-    with pytest.raises(InputError, match="named like 2N3D4K1"):
+    with pytest.raises(InputError, match="Use a name like 2N3D4K1"):
         dual_problem("2N3D")

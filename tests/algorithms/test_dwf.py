@@ -47,8 +47,8 @@ def test_a_round_of_ewf_by_hand():
 
 def test_a_round_weighted_by_rows_by_hand():
     rows = {"a": TWO["a"], "b": np.vstack([TWO["b"], [[13.0]] * 3])}  # 3 and 6 rows
-    got = after(DWF(k=2, init=START, weights="rows"), rows, 1)
-    np.testing.assert_allclose(got, [[(3 * 0.5 + 6 * 2) / 9], [(3 * 10 + 6 * 13) / 9]])
+    result = after(DWF(k=2, init=START, weights="rows"), rows, 1)
+    np.testing.assert_allclose(result, [[(3 * 0.5 + 6 * 2) / 9], [(3 * 10 + 6 * 13) / 9]])
 
 
 def test_learning_rate_and_momentum_by_hand():
@@ -65,8 +65,8 @@ def test_a_cluster_without_any_weight_takes_the_plain_mean_over_sites():
     rows = {"a": np.array([[-1.0], [8.0]]), "b": np.array([[0.0], [0.0]])}
     centers = np.array([[3.9], [12.1]])
     # a: both rows go to 3.9, its mean is 3.5; now 8 is nearer to 12.1, which becomes 8. b keeps 12.1.
-    got = run_protocol(total(("a", "b"), AskLocalMoves(centers, 5, "counts")), Simulation.from_rows(rows))
-    assert got.weight.tolist() == [4.0, 0.0]
+    result = run_protocol(total(("a", "b"), AskLocalMoves(centers, 5, "counts")), Simulation.from_rows(rows))
+    assert result.weight.tolist() == [4.0, 0.0]
     assert after(DWF(k=2, init=centers, local_steps=5), rows, 1)[1] == pytest.approx([(8.0 + 12.1) / 2])
 
 
@@ -135,8 +135,8 @@ def test_law_07_a_globally_empty_centroid_stays_put(algorithm, steps):
     rows, centers = case(1)
     centers[2] = 1e6
     for momentum in (0.0, 0.8):
-        got = after(algorithm(k=4, init=centers, local_steps=steps, momentum=momentum), rows, 6)
-        assert got[2].tolist() == [1e6] * 3
+        result = after(algorithm(k=4, init=centers, local_steps=steps, momentum=momentum), rows, 6)
+        assert result[2].tolist() == [1e6] * 3
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -174,37 +174,37 @@ def test_with_momentum_they_may_leave_it():
 # ---------------------------------------------------------------- minimum size, own weights
 
 
-def test_small_clusters_are_hidden_with_all_that_belongs_to_them():
+def test_small_clusters_are_suppressed_with_all_that_belongs_to_them():
     rows = {"a": np.array([[0.0], [1.0], [50.0], [98.0], [99.0], [100.0]])}
     question = AskLocalMoves(np.array([[0.0], [49.0], [97.0]]), 1, "counts")
-    got = run_protocol(total(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))
+    result = run_protocol(total(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))
     # the cluster of one, and the smallest other, or the one would follow from the site's total
-    assert got.plain.tolist() == [[0.0], [0.0], [2.0]]
-    assert got.weighted.tolist() == [[0.0], [0.0], [6.0]]
-    assert got.weight.tolist() == [0.0, 0.0, 3.0]
-    assert got.inertia.tolist() == [0.0, 0.0, 1.0 + 4.0 + 9.0]
+    assert result.plain.tolist() == [[0.0], [0.0], [2.0]]
+    assert result.weighted.tolist() == [[0.0], [0.0], [6.0]]
+    assert result.weight.tolist() == [0.0, 0.0, 3.0]
+    assert result.inertia.tolist() == [0.0, 0.0, 1.0 + 4.0 + 9.0]
 
 
-def test_a_cluster_that_shrinks_to_one_row_in_the_local_steps_is_hidden():
+def test_a_cluster_that_shrinks_to_one_row_in_the_local_steps_is_suppressed():
     """Two rows under the received centre, but the mean that would be sent is over one."""
     rows = {"a": np.array([[0.0], [7.0], [9.0], [10.0]])}
     question = AskLocalMoves(np.array([[3.0], [12.0]]), 5, "counts")
-    shown = run_protocol(total(("a",), question), Simulation.from_rows(rows))
-    hidden = run_protocol(total(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))
-    assert shown.weight[0] == 2.0
-    assert (shown.plain[0] + 3.0).tolist() == [0.0]  # the row itself
-    assert (hidden.weight[0], hidden.plain[0, 0], hidden.inertia[0]) == (0.0, 0.0, 0.0)
+    disclosed = run_protocol(total(("a",), question), Simulation.from_rows(rows))
+    suppressed = run_protocol(total(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))
+    assert disclosed.weight[0] == 2.0
+    assert (disclosed.plain[0] + 3.0).tolist() == [0.0]  # the row itself
+    assert (suppressed.weight[0], suppressed.plain[0, 0], suppressed.inertia[0]) == (0.0, 0.0, 0.0)
 
 
 def test_a_weighting_of_your_own(monkeypatch):
     monkeypatch.setitem(WEIGHTINGS, "root", lambda counts, rows: np.sqrt(counts))
-    got = after(DWF(k=2, init=START, weights="root"), TWO, 1)
+    result = after(DWF(k=2, init=START, weights="root"), TWO, 1)
     r = np.sqrt(2)
-    np.testing.assert_allclose(got, [[(r * 0.5 + 2) / (r + 1)], [(10 + r * 13) / (r + 1)]])
+    np.testing.assert_allclose(result, [[(r * 0.5 + 2) / (r + 1)], [(10 + r * 13) / (r + 1)]])
 
 
 def test_a_site_that_does_not_know_a_weighting_says_so():
-    with pytest.raises(InputError, match="this site knows no weighting 'secret'"):
+    with pytest.raises(InputError, match="this site has no weighting 'secret'"):
         run_protocol(total(("a",), AskLocalMoves(START, 1, "secret")), Simulation.from_rows(TWO))
 
 
@@ -314,5 +314,7 @@ def test_bad_settings(settings, message):
 
 
 def test_no_k_at_all():
-    with pytest.raises(InputError, match=r"DWF: say how many clusters, e\.g\. DWF\(k=3\)"):
+    with pytest.raises(
+        InputError, match=r"DWF: the number of clusters is missing\. Pass it as k, e\.g\. DWF\(k=3\)"
+    ):
         run(DWF(), Simulation.from_rows(TWO))

@@ -21,7 +21,7 @@ SPLITS = {
 @pytest.mark.parametrize("method", [DWF, EWF])
 def test_states_are_equal_in_every_bit(method, split):
     for k, dtype in ((5, np.float32), (20, np.float64)):
-        sites = partition.divided(X.astype(dtype), SPLITS[split])
+        sites = partition.split_rows(X.astype(dtype), SPLITS[split])
         algorithm = dataclasses.replace(method.as_published(k=k), max_rounds=60)
         fused, alone = (
             run(algorithm, Simulation.from_rows(sites, fused=f), seed=k).state for f in (True, False)

@@ -44,14 +44,14 @@ def test_a_sites_step_by_hand():
     before = run_protocol(each(("a",), AskOneStep(centers, "before", 1.0)), Simulation.from_rows(rows))["a"]
     assert before.means.tolist() == [[0.5], [5.5], [30.0]]  # the empty one is dropped
     assert before.counts.tolist() == [2.0, 2.0, 1.0]
-    hidden = run_protocol(each(("a",), AskOneStep(centers, "before", 2.0)), Simulation.from_rows(rows))["a"]
-    assert hidden.means.tolist() == [[0.5], [5.5]]
-    assert hidden.counts.tolist() == [2.0, 2.0]
+    reply = run_protocol(each(("a",), AskOneStep(centers, "before", 2.0)), Simulation.from_rows(rows))["a"]
+    assert reply.means.tolist() == [[0.5], [5.5]]
+    assert reply.counts.tolist() == [2.0, 2.0]
     guarded = Simulation.from_rows(rows, min_cluster_size=2)
-    hidden = run_protocol(each(("a",), AskOneStep(centers, "before", 1.0)), guarded)["a"]
-    # a site's own minimum hides one more, or the row alone would follow from the site's total
-    assert hidden.means.tolist() == [[5.5]]
-    assert hidden.counts.tolist() == [2.0]
+    reply = run_protocol(each(("a",), AskOneStep(centers, "before", 1.0)), guarded)["a"]
+    # a site's own minimum suppresses one more, or the row alone would follow from the site's total
+    assert reply.means.tolist() == [[5.5]]
+    assert reply.counts.tolist() == [2.0]
 
 
 def test_counts_after_the_step_by_hand():
@@ -67,7 +67,7 @@ def test_counts_after_the_step_by_hand():
     assert after.counts.tolist() == [4.0, 2.0]
 
 
-def test_p_is_asked_of_the_count_after_the_step_alone_unless_the_site_hides_rows():
+def test_p_limits_the_count_after_the_step_alone_unless_the_site_suppresses_rows():
     """4 is alone at 8; after the step to 4 the row 1.9 comes over, so that two rows stand behind it."""
     rows = {"a": np.array([[-2.0], [-2.0], [-2.0], [1.9], [4.0], [20.0], [20.0]])}
     centers = np.array([[-1.2], [8.0], [19.0]])
@@ -75,20 +75,20 @@ def test_p_is_asked_of_the_count_after_the_step_alone_unless_the_site_hides_rows
     open_ = run_protocol(each(("a",), asked), Simulation.from_rows(rows))["a"]
     assert open_.means[:, 0].tolist() == pytest.approx([-1.025, 4.0, 20.0])
     assert open_.counts.tolist() == [3.0, 2.0, 2.0]
-    trusted = run_protocol(each(("a",), asked), Simulation.from_rows(rows, min_cluster_size=2))["a"]
-    assert 4.0 not in trusted.means[:, 0]  # the mean of one row, which a site that hides rows never sends
+    reply = run_protocol(each(("a",), asked), Simulation.from_rows(rows, min_cluster_size=2))["a"]
+    assert 4.0 not in reply.means[:, 0]  # the mean of one row, which a site with a minimum never sends
 
 
-def test_a_copy_sends_what_the_authors_send():
-    """Where rows are groups of persons a mean of one row is of many: only p after the step counts."""
-    copy = SiteBatch(
+def test_a_summary_table_sends_what_the_authors_send():
+    """Where rows are groups of people a mean of one row is of many: only p after the step counts."""
+    groups = SiteBatch(
         np.array([[-2.0], [1.9], [4.0], [20.0]]),
         np.array([0, 4]),
         np.array([15.0, 5.0, 5.0, 10.0]),
         np.zeros(1, np.uint64),
         grouped=True,
     )
-    (sent,) = AskOneStep(np.array([[-1.2], [8.0], [19.0]]), "after", 7.0).answer_all(copy)
+    (sent,) = AskOneStep(np.array([[-1.2], [8.0], [19.0]]), "after", 7.0).answer_all(groups)
     assert sent.means[:, 0].tolist() == pytest.approx([-1.025, 4.0, 20.0])
     assert sent.counts.tolist() == [15.0, 10.0, 10.0]
 
@@ -117,7 +117,7 @@ def test_law_11_no_count_below_p_is_ever_sent(p, counts):
         assert {type(part.question) for part, _ in recorder.seen} == {AskLocalMeans, AskOneStep}
 
 
-def test_p_hides_something_that_would_be_sent_without_it():
+def test_p_suppresses_something_that_would_be_sent_without_it():
     federation, recorder = watched(grid(0, 1.5))
     run(FKM(k=16, p=1, max_rounds=5), federation)
     assert min(reply.counts.min() for _, reply in recorder.seen) == 1.0

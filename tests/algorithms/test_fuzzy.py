@@ -1,4 +1,4 @@
-"""Fuzzy c-means: laws 13-17, both merges, the start of the paper, hidden cells, bad settings."""
+"""Fuzzy c-means: laws 13-17, both merges, the start of the paper, suppressed cells, bad settings."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -113,9 +113,9 @@ def test_one_site_that_converges_locally_is_central_at_convergence():
 @pytest.mark.parametrize("m", [1.01, 1.5, 2.0, 5.0])
 def test_law_14_memberships_sum_to_one(m):
     rows, start = case(4, d=5)
-    got = kernels.memberships(pooled(rows), start, m)
-    assert np.allclose(got.sum(axis=1), 1, rtol=1e-14)
-    assert ((got >= 0) & (got <= 1)).all()
+    result = kernels.memberships(pooled(rows), start, m)
+    assert np.allclose(result.sum(axis=1), 1, rtol=1e-14)
+    assert ((result >= 0) & (result <= 1)).all()
     sums = conduct_sums(rows, start, m)
     assert sums.rows.sum() == pytest.approx(len(pooled(rows)), rel=1e-13)
 
@@ -132,9 +132,9 @@ def test_law_15_a_centre_on_a_record_is_finite(m):
     rows, _ = case(0)
     X = pooled(rows)
     start = np.concatenate([X[:2], X[:1]])  # on two rows, the first of them twice
-    got = kernels.memberships(X, start, m)
-    assert got[0].tolist() == [0.5, 0.0, 0.5]
-    assert got[1].tolist() == [0.0, 1.0, 0.0]
+    result = kernels.memberships(X, start, m)
+    assert result[0].tolist() == [0.5, 0.0, 0.5]
+    assert result[1].tolist() == [0.0, 1.0, 0.0]
     done = run(Fuzzy(k=3, m=m, init=start, max_rounds=30), Simulation.from_rows(rows))
     assert np.isfinite(done.state.centers).all()
     assert np.isfinite([r.inertia for r in done.history[1:]]).all()
@@ -232,7 +232,7 @@ def test_avg2_is_k_means_of_the_sites_centres():
     assert np.allclose(np.sort(done.state.centers[:, 0]), [0, 10, 20], atol=0.3)
 
 
-def test_avg2_shows_centres_and_avg1_only_sums():
+def test_avg2_needs_centres_and_avg1_only_sums():
     rows, _ = case(0)
     for merge, verb in (("avg1", "total"), ("avg2", "each")):
         federation, recorder = watched(rows)
@@ -263,7 +263,7 @@ def test_best_of_compares_restarts_by_the_fuzzy_objective():
     assert done.state.best == int(np.argmin(expected))
 
 
-# ---------------------------------------------------------------- what sites hide
+# ---------------------------------------------------------------- what sites suppress
 
 
 def test_a_cell_of_too_few_rows_is_absent_weight_sums_and_objective_alike():
@@ -272,7 +272,7 @@ def test_a_cell_of_too_few_rows_is_absent_weight_sums_and_objective_alike():
     batch = SiteBatch(X, np.array([0, 21]), None, None, minimum=5)
     reply = AskFuzzySums(centers, 1.5).answer(batch)
     assert (reply.weight[0, 1], reply.rows[0, 1], reply.inertia[0, 1], reply.sums[0, 1, 0]) == (0, 0, 0, 0)
-    # nor is the other one shown, from which and the site's total the hidden row would follow
+    # nor is the other one disclosed, from which and the site's total the suppressed row would follow
     assert reply.weight[0, 0] == 0
     assert AskFuzzySums(centers, 1.5).answer(replace(batch, minimum=1)).weight.all()
 
@@ -344,7 +344,7 @@ def test_separated_clusters_do_not_coincide():
 @pytest.mark.parametrize("m", [1.0, 0.5, -2, 0, np.nan, np.inf, "2", None, True])
 def test_m_of_one_or_less_is_an_error_with_the_reason(m):
     with pytest.raises(
-        InputError, match=r"m must be a finite number above 1, got .*: memberships go with the dist"
+        InputError, match=r"m must be a finite number above 1, got .*\. Memberships go with the dist"
     ):
         Fuzzy(k=3, m=m)
 

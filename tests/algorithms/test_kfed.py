@@ -32,8 +32,8 @@ def separated(seed, k=8, k_local=2, d=3, sites=12):
 def test_a_sites_means_by_hand():
     rows = {"a": np.array([[0.0], [1.0], [100.0], [102.0], [104.0]])}
     for question in (AskDennisMeans(2), AskLocalMeans(2)):
-        got = run_protocol(each(("a",), question), Simulation.from_rows(rows))["a"]
-        assert sorted(zip(got.means[:, 0].tolist(), got.counts.tolist(), strict=True)) == [
+        result = run_protocol(each(("a",), question), Simulation.from_rows(rows))["a"]
+        assert sorted(zip(result.means[:, 0].tolist(), result.counts.tolist(), strict=True)) == [
             (0.5, 2.0),
             (102.0, 3.0),
         ]
@@ -65,7 +65,7 @@ def test_weighted_and_unweighted_merging_by_hand():
     rng = np.random.default_rng
     assert in_order(merge_means(replies, 2, rng(0), 5, weighted=True)).tolist() == [[0.25], [9.0]]
     assert in_order(merge_means(replies, 2, rng(0), 5, weighted=False)).tolist() == [[0.5], [9.0]]
-    with pytest.raises(InputError, match="k=4 clusters from 3 local means: the sites showed too few"):
+    with pytest.raises(InputError, match="k=4 clusters from 3 local means: the sites disclosed too few"):
         merge_means(replies, 4, rng(0), 5, weighted=True)
     with pytest.raises(InputError, match="k=3 clusters from 2 distinct local means"):
         merge_means(
@@ -128,13 +128,13 @@ def test_an_empty_site_and_a_site_with_fewer_rows_than_clusters():
         np.testing.assert_allclose(in_order(centers), in_order(middle), atol=1.0)
 
 
-def test_a_cluster_of_one_is_hidden_by_any_minimum():
+def test_a_cluster_of_one_is_suppressed_by_any_minimum():
     rows = {"a": np.array([[0.0], [1.0], [1000.0], [2000.0], [2001.0], [2002.0]])}
     for question in (AskDennisMeans(3), AskLocalMeans(3)):
-        got = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
+        result = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
         # and one more with it, or it would follow from the site's total
-        assert got.means.tolist() == [[2001.0]]
-        assert got.counts.tolist() == [3.0]
+        assert result.means.tolist() == [[2001.0]]
+        assert result.counts.tolist() == [3.0]
 
 
 def test_presets_by_name():
@@ -159,7 +159,7 @@ def test_seeds_of_the_original_are_distinct_rows():
 
     rows = np.array([[0.0], [0.0], [1.0], [5.0]])
     for seed in range(20):
-        got = _plain_seeds(rows, 4, None, np.random.default_rng(seed))
-        assert sorted(got[:, 0].tolist()) == [0.0, 1.0, 5.0]
+        result = _plain_seeds(rows, 4, None, np.random.default_rng(seed))
+        assert sorted(result[:, 0].tolist()) == [0.0, 1.0, 5.0]
     heavy = _plain_seeds(rows, 1, np.array([0.0, 0.0, 0.0, 2.0]), np.random.default_rng(0))
     assert heavy.tolist() == [[5.0]]

@@ -183,7 +183,7 @@ def test_it_stops_at_max_rounds_and_below_the_tolerance():
 def test_bad_settings():
     with pytest.raises(InputError, match="n_starts must be >= 1, got 0"):
         Lloyd(k=3, n_starts=0)
-    with pytest.raises(InputError, match=r"Lloyd: say how many clusters"):
+    with pytest.raises(InputError, match=r"Lloyd: the number of clusters is missing"):
         run(Lloyd(), Simulation.from_rows({"a": np.ones((3, 1))}))
 
 

@@ -55,21 +55,21 @@ def test_a_sites_epoch_by_hand():
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_batches_of_one_cluster_end_at_its_mean_whatever_their_order(batch):
     X = np.array([[1.0], [2.0], [6.0], [7.0]])
-    got = run_protocol(
+    result = run_protocol(
         each(("a",), AskEpochs(np.array([[50.0]]), 1, batch, 1.0)), Simulation.from_rows({"a": X})
     )["a"]
-    assert got.counts.tolist() == [4.0]
-    assert 50 + got.weighted[0, 0] / 4 == pytest.approx(4.0)
+    assert result.counts.tolist() == [4.0]
+    assert 50 + result.weighted[0, 0] / 4 == pytest.approx(4.0)
 
 
 def test_counts_are_those_of_the_last_epoch():
     X = np.array([[0.0], [4.0], [5.0]])
     # epoch one: 0 | 4, 5 against centres 1 and 20 gives 3 | 0, then all rows at the mean 3
-    got = run_protocol(
+    result = run_protocol(
         each(("a",), AskEpochs(np.array([[1.0], [20.0]]), 3, 0, 1.0)), Simulation.from_rows({"a": X})
     )["a"]
-    assert got.counts.tolist() == [3.0, 0.0]
-    assert got.rows.tolist() == [3.0]
+    assert result.counts.tolist() == [3.0, 0.0]
+    assert result.rows.tolist() == [3.0]
 
 
 def test_momentum_is_an_exponential_mean():
@@ -92,16 +92,16 @@ def test_momentum_is_an_exponential_mean():
 def test_law_18_all_clients_one_epoch_no_momentum_full_rates_is_lloyd(seed, skewed):
     rows, X, centers = case(seed, skewed=skewed)
     method = MiniBatch(k=4, init=centers, epochs=1, batch=0, learning_rate=1.0, momentum=0.0, client_rate=1.0)
-    for got in list(rounds(method, Simulation.from_rows(rows), 8))[1:]:
+    for result in list(rounds(method, Simulation.from_rows(rows), 8))[1:]:
         centers = lloyd_step(X, centers)
-        np.testing.assert_allclose(got.centers, centers, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(result.centers, centers, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", [{"epochs": 2}, {"batch": 3}, {"momentum": 0.5}, {"client_rate": 0.5}])
 def test_anything_else_is_not_lloyd(settings):
     rows, X, centers = case(1)
-    _, got = rounds(MiniBatch(k=4, init=centers, **settings), Simulation.from_rows(rows), 1)
-    assert np.abs(got.centers - lloyd_step(X, centers)).max() > 1e-3
+    _, result = rounds(MiniBatch(k=4, init=centers, **settings), Simulation.from_rows(rows), 1)
+    assert np.abs(result.centers - lloyd_step(X, centers)).max() > 1e-3
 
 
 # ---------------------------------------------------------------- reassignment
@@ -125,24 +125,24 @@ def test_a_cluster_unused_for_so_many_rounds_gets_a_new_place():
 
 def test_a_cluster_used_again_starts_counting_anew():
     rows = {"a": np.array([[0.0], [1.0], [100.0]])}
-    got = one_round(MiniBatch(k=2), rows, state([[0.5], [100.0]], unused=np.array([5, 19])))
-    assert got.unused.tolist() == [0, 0]
+    result = one_round(MiniBatch(k=2), rows, state([[0.5], [100.0]], unused=np.array([5, 19])))
+    assert result.unused.tolist() == [0, 0]
 
 
 def test_below_one_percent_of_the_rounds_rows_counts_as_unused():
     rows = {"a": np.vstack([np.zeros((250, 1)), [[100.0], [100.0]]])}
-    got = one_round(MiniBatch(k=2), rows, state([[0.0], [100.0]]))
-    assert got.unused.tolist() == [0, 1]  # 2 of 252 rows
-    got = one_round(MiniBatch(k=2, reassign_below=0.005), rows, state([[0.0], [100.0]]))
-    assert got.unused.tolist() == [0, 0]
+    result = one_round(MiniBatch(k=2), rows, state([[0.0], [100.0]]))
+    assert result.unused.tolist() == [0, 1]  # 2 of 252 rows
+    result = one_round(MiniBatch(k=2, reassign_below=0.005), rows, state([[0.0], [100.0]]))
+    assert result.unused.tolist() == [0, 0]
 
 
 def test_reassignment_can_be_left_out():
     rows = {"a": np.array([[0.0], [1.0]])}
-    got = one_round(
+    result = one_round(
         MiniBatch(k=2, reassign_after=0), rows, state([[0.5], [100.0]], unused=np.array([0, 500]))
     )
-    assert got.centers[1].tolist() == [100.0]
+    assert result.centers[1].tolist() == [100.0]
 
 
 # ---------------------------------------------------------------- the rest
@@ -168,14 +168,14 @@ def test_mini_batches_come_near_pooling(seed):
     assert inertia_of(X, done.state.centers) < 1.1 * KMeans(4, n_init=10, random_state=0).fit(X).inertia_
 
 
-def test_a_small_cluster_is_hidden_in_counts_moves_and_rows():
+def test_a_small_cluster_is_suppressed_in_counts_moves_and_rows():
     rows = {"a": np.array([[0.0], [2.0], [50.0], [98.0], [99.0], [100.0]])}
     question = AskEpochs(np.array([[0.0], [49.0], [97.0]]), 1, 0, 1.0)
-    got = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
+    result = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
     # the cluster of one, and the smallest other, or the one would follow from the site's total
-    assert got.counts.tolist() == [0.0, 0.0, 3.0]
-    assert got.weighted.tolist() == [[0.0], [0.0], [6.0]]
-    assert got.rows.tolist() == [3.0]
+    assert result.counts.tolist() == [0.0, 0.0, 3.0]
+    assert result.weighted.tolist() == [[0.0], [0.0], [6.0]]
+    assert result.rows.tolist() == [3.0]
 
 
 @pytest.mark.parametrize(

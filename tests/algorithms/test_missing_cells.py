@@ -31,7 +31,7 @@ from unpooled.site.policy import parse
 NAN = np.nan
 
 
-def holed(seed: int, n: int = 150, d: int = 4, k: int = 3, share: float = 0.3):
+def with_missing_cells(seed: int, n: int = 150, d: int = 4, k: int = 3, share: float = 0.3):
     rng = np.random.default_rng(seed)
     X, labels = blobs(seed, n=n, d=d, k=k, spread=1.0)[:2]
     X = np.where(rng.random(X.shape) < share, NAN, X)
@@ -50,8 +50,8 @@ def named(X) -> Table:
 
 
 def sites_of(X, parts: int = 3, seed: int = 0, **options) -> Simulation:
-    holder = np.random.default_rng(seed).integers(parts, size=len(X))
-    return Simulation.from_rows({f"s{i}": named(X[holder == i]) for i in range(parts)}, **options)
+    site_of = np.random.default_rng(seed).integers(parts, size=len(X))
+    return Simulation.from_rows({f"s{i}": named(X[site_of == i]) for i in range(parts)}, **options)
 
 
 def asked(federation, question, d: int):
@@ -85,7 +85,7 @@ def test_by_hand():
 @pytest.mark.parametrize("fused", [True, False])
 def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(fused):
     for seed in range(12):
-        X, _ = holed(seed, d=2 + seed % 4, share=0.1 + 0.1 * (seed % 5))
+        X, _ = with_missing_cells(seed, d=2 + seed % 4, share=0.1 + 0.1 * (seed % 5))
         d, start = X.shape[1], np.random.default_rng(seed).normal(0, 5, (3, X.shape[1]))
         federation = sites_of(X, 1 + seed % 5, seed, fused=fused)
         method = Lloyd(k=3, init=start, n_starts=1, tol=0.0).with_missing()
@@ -101,10 +101,10 @@ def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(fused
 
 
 class _Viewed:
-    """A method whose questions are about rows under a view."""
+    """A method whose questions read transformed rows."""
 
-    def __init__(self, method, shown):
-        self.method, self.transform = method, shown
+    def __init__(self, method, preparation):
+        self.method, self.transform = method, preparation
 
     def start(self, sites, rng):
         return (yield from transformed(self.transform, self.method.start(sites, rng)))
@@ -119,7 +119,7 @@ class _Viewed:
 def test_it_rests_where_k_pod_rests():
     """k-POD fills a missing cell with the centre of its cluster and takes plain means: same fixed points."""
     for seed in range(5):
-        X, _ = holed(seed)
+        X, _ = with_missing_cells(seed)
         centers = np.random.default_rng(seed).normal(0, 5, (3, 4))
         for _ in range(100):
             centers, objective = pooled_step(X, centers)
@@ -132,9 +132,9 @@ def test_it_rests_where_k_pod_rests():
         assert ((filled - centers[labels]) ** 2).sum() == pytest.approx(objective)
 
 
-def test_any_split_secure_sums_and_weights_of_copies_give_the_pooled_result():
+def test_any_split_secure_sums_and_weights_of_groups_give_the_pooled_result():
     for seed in range(6):
-        X, _ = holed(seed, n=120)
+        X, _ = with_missing_cells(seed, n=120)
         analysis = Analysis(PreparationOptions(missing="keep"), (Lloyd(k=3, n_starts=3),))
         whole = run(analysis, Simulation.from_rows({"all": named(X)}), seed=seed).state
         parts = run(analysis, sites_of(X, 4, seed), seed=seed).state
@@ -148,7 +148,7 @@ def test_any_split_secure_sums_and_weights_of_copies_give_the_pooled_result():
     np.testing.assert_allclose(secure.centers, whole.centers, atol=1e-6)
 
 
-def test_without_holes_it_is_lloyd():
+def test_without_missing_values_it_is_lloyd():
     for seed in range(5):
         X = blobs(seed, n=150, d=3)[0]
         tables = {"a": named(X[:50]), "b": named(X[50:])}
@@ -163,7 +163,7 @@ def test_without_holes_it_is_lloyd():
         assert kept.choice.scores[0].calinski_harabasz == pytest.approx(
             plain.choice.scores[0].calinski_harabasz
         )
-        for name in ("silhouette", "davies_bouldin", "border", "whole", "inertia"):
+        for name in ("silhouette", "davies_bouldin", "border", "total_inertia", "inertia"):
             assert getattr(kept.choice.scores[0], name) == pytest.approx(
                 getattr(plain.choice.scores[0], name)
             )
@@ -174,7 +174,7 @@ def test_without_holes_it_is_lloyd():
 
 
 def test_part_of_the_sites_a_round_counts_each_cell_by_what_it_has_seen():
-    X, _ = holed(3, n=400)
+    X, _ = with_missing_cells(3, n=400)
     method = Lloyd(k=3, participation=0.5, max_rounds=40).with_missing()
     done = run(Analysis(PreparationOptions(missing="keep"), (replace(method),)), sites_of(X, 8), seed=0).state
     assert np.isfinite(done.centers).all()
@@ -184,7 +184,7 @@ def test_part_of_the_sites_a_round_counts_each_cell_by_what_it_has_seen():
 
 
 def wide_table(share: float, n: int = 400) -> dict:
-    X, _ = holed(0, n=n, share=share)
+    X, _ = with_missing_cells(0, n=n, share=share)
     return {"a": named(X[:200]), "b": named(X[200:])}
 
 
@@ -198,7 +198,7 @@ def test_by_default_many_missing_cells_are_kept_and_few_are_filled(share, keeps)
 
 
 def test_scales_are_of_the_cells_that_there_are():
-    X, _ = holed(0, n=400)
+    X, _ = with_missing_cells(0, n=400)
     categories = [None if v != v else "ab"[int(v > 0)] for v in X[:, 2]]
     table = Table.from_columns({"x": X[:, 0], "y": np.exp(X[:, 1] / 10), "c": categories})
     there = Simulation.from_rows({"a": table})
@@ -219,7 +219,9 @@ def test_other_methods_refuse_by_name_and_fill_by_default(name):
     if name == "private" or not method.__module__.startswith("unpooled."):
         return
     kept = Analysis(PreparationOptions(missing="keep"), (method(k=2).with_restarts(1),))
-    with pytest.raises(InputError, match=f"--missing keep is for --method lloyd, got {name}: fill or drop"):
+    with pytest.raises(
+        InputError, match=f"--missing keep needs --method lloyd, got {name}. Use --missing fill"
+    ):
         run(kept, Simulation.from_rows(wide_table(0.3)), seed=0)
 
 
@@ -232,8 +234,8 @@ def test_fuzzy_fills_by_default():
     assert not state.agreement.preparation.keeps_missing
 
 
-def test_a_question_that_cannot_be_answered_over_holes_is_refused_by_name():
-    X, _ = holed(0)
+def test_a_question_that_does_not_support_missing_values_is_refused_by_name():
+    X, _ = with_missing_cells(0)
     question = AskClusterSums(np.zeros((1, 2, 4)))
     for federation in (sites_of(X), sites_of(X, fused=False)):
         with pytest.raises(UnpooledError, match="AskClusterSums cannot be answered where cells are missing"):
@@ -244,11 +246,11 @@ def test_a_question_that_cannot_be_answered_over_holes_is_refused_by_name():
 
 
 def test_a_site_that_lacks_columns_takes_part():
-    X, _ = holed(2, n=300, share=0.0)
+    X, _ = with_missing_cells(2, n=300, share=0.0)
     lacking = {"a": named(X[:150]), "b": Table.from_columns({"c1": X[150:, 1], "c3": X[150:, 3]})}
-    holes = X.copy()
-    holes[150:, [0, 2]] = NAN
-    full = {"a": named(holes[:150]), "b": named(holes[150:])}
+    incomplete = X.copy()
+    incomplete[150:, [0, 2]] = NAN
+    full = {"a": named(incomplete[:150]), "b": named(incomplete[150:])}
     ours = run(
         Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),)), Simulation.from_rows(lacking), seed=0
     ).state
@@ -269,23 +271,23 @@ def test_a_site_that_lacks_columns_takes_part():
 # ---------------------------------------------------------------- protection
 
 
-def test_a_cell_of_a_copy_counts_with_the_persons_who_have_it_and_none_rests_on_fewer_than_g():
+def test_a_cell_of_a_summary_table_counts_with_the_people_who_have_it_and_none_has_fewer_than_g():
     for seed in range(8):
-        X, _ = holed(seed, n=300, share=0.3)
-        copy = microaggregate(named(X), SummarySettings(min_group_size=5))
-        rows, weights, _ = transform(4).apply_weighted(copy, None, None)
+        X, _ = with_missing_cells(seed, n=300, share=0.3)
+        summary = microaggregate(named(X), SummarySettings(min_group_size=5))
+        rows, weights, _ = transform(4).apply_weighted(summary, None, None)
         people, known = weights[:, 0], weights[:, :1] * weights[:, 1:]
         np.testing.assert_array_equal(np.isnan(rows), np.round(known) == 0)
         assert (np.round(known[known > 0.5]) >= 5).all()
         assert (known <= people[:, None] + 1e-9).all()
-        sums = asked(Simulation.from_rows({"a": copy}), AskObservedSums(np.zeros((1, 1, 4))), 4)
-        np.testing.assert_allclose(sums.known[0, 0], copy.known.sum(axis=0))
-        means = [copy.known[:, j] @ copy.means[f"c{j}"] for j in range(4)]
+        sums = asked(Simulation.from_rows({"a": summary}), AskObservedSums(np.zeros((1, 1, 4))), 4)
+        np.testing.assert_allclose(sums.known[0, 0], summary.known.sum(axis=0))
+        means = [summary.known[:, j] @ summary.means[f"c{j}"] for j in range(4)]
         np.testing.assert_allclose(sums.sums[0, 0], means)
 
 
-def test_a_group_of_a_copy_that_shows_nothing_is_left_out():
-    X, _ = holed(0, n=60, share=0.0)
+def test_a_group_of_a_summary_table_that_is_suppressed_is_left_out():
+    X, _ = with_missing_cells(0, n=60, share=0.0)
     X[:20] = NAN
     X[:20, 0] = 100.0
     table = Table.from_columns({"c0": X[:, 0], "c1": X[:, 1]})
@@ -298,7 +300,7 @@ def test_a_group_of_a_copy_that_shows_nothing_is_left_out():
     assert weights[:, 0].sum() <= 45
 
 
-def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
+def test_a_raw_mode_site_suppresses_small_cells_of_cluster_and_column():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(20, 1, (30, 2)), rng.normal(-20, 1, (30, 2))])
     X[30:57, 1] = NAN  # of the second cluster 3 rows have the second column
@@ -312,7 +314,7 @@ def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
     assert sorted(known[:, 1].tolist()) == [0.0, 0.0, 30.0]  # and one more: else the 3 follow by subtraction
     profile = asked(federation, AskObservedProfile(centers), 2)
     assert profile.known.tolist() == known.tolist()
-    # nor does a hidden cell follow from the inertia
+    # nor does a suppressed cell follow from the inertia
     np.testing.assert_allclose(sums.inertia[0], profile.squares.sum(axis=1))
     np.testing.assert_allclose(asked(federation, AskScatter(centers), 2).inertia, sums.inertia[0])
     X[0, 0] = NAN  # one row has the second column and lacks the first
@@ -328,21 +330,21 @@ def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
     assert moments.sums[1] == 0.0
 
 
-def test_a_real_site_answers_from_its_copy_with_holes_and_lacking_columns():
-    X, _ = holed(1, n=400)
+def test_a_real_site_answers_from_its_summary_table_with_missing_values_and_columns():
+    X, _ = with_missing_cells(1, n=400)
     policy = parse("format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true")
     tables = {"a": named(X[:200]), "b": Table.from_columns({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
     real = Simulation([open_site(name, table, policy) for name, table in tables.items()])
-    copies = Simulation.from_rows(
+    summaries = Simulation.from_rows(
         {name: microaggregate(table, SummarySettings(min_group_size=5)) for name, table in tables.items()}
     )
     analysis = Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),))
-    ours, rehearsed = (run(analysis, there, seed=0).state for there in (real, copies))
+    ours, rehearsed = (run(analysis, there, seed=0).state for there in (real, summaries))
     np.testing.assert_array_equal(ours.centers, rehearsed.centers)
     assert ours.agreement.preparation.keeps_missing
 
 
-def test_a_site_that_answers_with_noise_refuses():
+def test_a_dp_site_refuses():
     declared = BoundedTable(("c0", "c1"), ("number", "number"), {}, np.zeros((9, 2)), 9)
     with pytest.raises(QueryRefusedError, match="fills missing values, or drops their rows"):
         transform(2).check(declared)
@@ -351,7 +353,7 @@ def test_a_site_that_answers_with_noise_refuses():
 # ---------------------------------------------------------------- the figures of a report
 
 
-def test_figures_over_holes_by_hand():
+def test_figures_with_missing_values_by_hand():
     X = np.array([[0.0, 1.0], [1.0, NAN], [NAN, 9.0], [10.0, 10.0]])
     centers = np.array([[0.0, 0.0], [10.0, 10.0]])
     there = sites_of(X, 2)
@@ -374,9 +376,9 @@ def test_figures_over_holes_by_hand():
     assert asked(there, AskBorders(centers), 2).counts.sum() == 4.0
 
 
-def test_categories_with_holes():
+def test_categories_with_missing_values():
     table = Table.from_columns({"x": [1.0, NAN, 3.0], "c": ["a", "b", None]})
-    shown = PreparationWithMissing(
+    preparation = PreparationWithMissing(
         (Number("x", 0.0, 0.0, 1.0), Category("c", ("a", "b"), False, 0, 1.0)), False
     )
-    np.testing.assert_array_equal(shown.apply(table), [[1, 1, 0], [NAN, 0, 1], [3, NAN, NAN]])
+    np.testing.assert_array_equal(preparation.apply(table), [[1, 1, 0], [NAN, 0, 1], [3, NAN, NAN]])

@@ -17,10 +17,10 @@ SITES = tuple("abcdefghij")
     [(1.0, 10), (0.5, 5), (0.29, 2), (0.3, 3), (0.01, 1), (2, 2), (4, 4), (99, 10)],
 )
 def test_so_many_take_part_in_site_order(participation, number):
-    got = sample_sites(SITES, participation, np.random.default_rng(0))
-    assert len(got) == number
-    assert list(got) == sorted(set(got))
-    assert set(got) <= set(SITES)
+    result = sample_sites(SITES, participation, np.random.default_rng(0))
+    assert len(result) == number
+    assert list(result) == sorted(set(result))
+    assert set(result) <= set(SITES)
 
 
 def test_every_site_has_the_same_chance():
@@ -46,7 +46,7 @@ def test_is_full():
 
 
 @pytest.mark.parametrize("bad", [0, 0.0, -1, 1.5, -0.5, float("nan"), True, "half", None])
-def test_what_is_no_participation(bad):
+def test_invalid_participation(bad):
     with pytest.raises(
         InputError, match=r"participation must be a share in \(0, 1\] or a number of sites >= 1, got"
     ):

@@ -147,7 +147,7 @@ def test_noises_of_many_sites_weaken_the_forecast():
     alone, ten = forecast(dp, 10_000, 10, 10), forecast(dp, 10_000, 10, 10, noises=10)
     assert alone.strength / ten.strength == pytest.approx(10**0.5)
     assert alone.warning is None
-    assert "epsilon = 1.1 or 10,689 rows would do" in ten.warning
+    assert "epsilon = 1.1 or 10,689 rows would suffice" in ten.warning
     with pytest.raises(ForecastRefusedError, match=r"n mu / k = 23\.7"):
         run(Private(k=10, dp=Gaussian(1.0, rows=10_000)), dealt(blobs(10_000, 4, 10), 100))
 
@@ -184,7 +184,7 @@ def test_a_trial_tells_clusters_that_lie_apart_from_one_blob():
     algorithm = Private(k=6, dp=Gaussian(1.0))
     tables = blobs(12_000, 8, 6), np.random.default_rng(0).uniform(-1, 1, (12_000, 8))
     apart, blob = (run(algorithm, dealt(X, 1), seed=1).state for X in tables)
-    assert apart.tried < blob.tried / 3
+    assert apart.trial_excess < blob.trial_excess / 3
     one, other = algorithm.forecast_of(apart), algorithm.forecast_of(blob)
     assert one.excess < other.excess / 3
     assert one.excess_apart == pytest.approx(other.excess_apart, rel=0.5)  # n is noisy
@@ -197,13 +197,13 @@ def test_a_trial_tells_clusters_that_lie_apart_from_one_blob():
     ("settings", "says"),
     [
         ({"scale": "robust"}, "scale must be"),
-        ({"init": np.zeros((3, 2))}, "init cannot be given"),
-        ({"init": "random"}, "init cannot be given"),
+        ({"init": np.zeros((3, 2))}, "init cannot be used"),
+        ({"init": "random"}, "init cannot be used"),
         ({"participation": 0.5}, "participation must be 1.0"),
         ({"m": 1.0}, "m"),
     ],
 )
-def test_what_noise_does_not_cover_is_refused(settings, says):
+def test_what_dp_does_not_cover_is_refused(settings, says):
     with pytest.raises(InputError, match=says):
         Private(k=3, **settings)
 

@@ -61,7 +61,7 @@ def test_one_adaptive_seeding_serves_all_restarts(hard):
     )
 
 
-def test_before_they_are_scored_the_best_so_far_is_shown(hard):
+def test_before_they_are_scored_the_best_so_far_is_the_result(hard):
     begun = run(Restarts(DWF(k=10, init="random"), 4), Simulation.from_rows(hard), max_rounds=2).state
     assert begun.best == -1
     assert np.isnan(begun.inertias).all()

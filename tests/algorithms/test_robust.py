@@ -126,7 +126,7 @@ def test_plain_sums_are_ruined_by_the_same_sites():
 
 
 def test_bad_settings():
-    with pytest.raises(InputError, match="among 2 sites no one can tell who is wrong"):
+    with pytest.raises(InputError, match="needs at least 3 sites to tell which one is wrong, got 2"):
         FederatedKMeans(2, method=Robust()).fit(np.eye(8), sites=["a", "b"] * 4)
     with pytest.raises(InputError, match="weight_cap must be above 0"):
         Robust(k=2, weight_cap=0)

@@ -30,15 +30,15 @@ def many_clusters(seed, k=25, n=1500, d=2):
 @pytest.mark.parametrize("seed", range(4))
 def test_adaptive_starts_are_good_already(seed):
     rows = split(many_clusters(seed), 10, seed)
-    got, round_log = started(rows, 25, seed=seed)
+    result, round_log = started(rows, 25, seed=seed)
     X = pooled(rows)
     best = KMeans(25, n_init=10, random_state=seed).fit(X).inertia_
-    assert got.centers.shape[1:] == (25, 2)
-    assert 1 <= len(got.centers) <= 10
-    assert inertia_of(X, got.centers[0]) < 1.1 * best
+    assert result.centers.shape[1:] == (25, 2)
+    assert 1 <= len(result.centers) <= 10
+    assert inertia_of(X, result.centers[0]) < 1.1 * best
     assert round_log.exchanges == 4
-    assert got.n == 1500
-    assert got.spread == pytest.approx(X.var(axis=0).mean())
+    assert result.n == 1500
+    assert result.spread == pytest.approx(X.var(axis=0).mean())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -53,8 +53,8 @@ def test_the_split_changes_the_start_only_by_rounding(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_tiny_far_cluster_is_found(seed):
     X = np.vstack([blobs(seed, n=2000, k=4)[0], np.random.default_rng(seed).normal(size=(12, 2)) + 500])
-    got, _ = started(split(X, 20, seed), 5, seed=seed)
-    assert np.abs(got.centers[0] - 500).max(axis=1).min() < 5
+    result, _ = started(split(X, 20, seed), 5, seed=seed)
+    assert np.abs(result.centers[0] - 500).max(axis=1).min() < 5
 
 
 def test_only_totals_are_asked_for():
@@ -83,11 +83,11 @@ def test_no_start_is_a_row():
 
 def test_k_fed_start():
     rows = split(blobs(1, n=200)[0], 4, skewed=False)
-    got, round_log = started(rows, 3, "k-fed", count=2)
-    assert got.centers.shape == (2, 3, 2)
+    result, round_log = started(rows, 3, "k-fed", count=2)
+    assert result.centers.shape == (2, 3, 2)
     assert round_log.exchanges == 2
     best = KMeans(3, n_init=10, random_state=0).fit(pooled(rows)).inertia_
-    assert inertia_of(pooled(rows), got.centers[0]) < 1.1 * best
+    assert inertia_of(pooled(rows), result.centers[0]) < 1.1 * best
 
 
 def test_random_start_has_the_datas_mean_and_spread():
@@ -99,8 +99,8 @@ def test_random_start_has_the_datas_mean_and_spread():
 
 def test_given_centres_are_taken_as_they_are():
     init = np.array([[1, 2], [3, 4]])
-    got, _ = started({"a": np.arange(8.0).reshape(4, 2)}, 2, init)
-    assert got.centers.tolist() == [[[1.0, 2.0], [3.0, 4.0]]]
+    result, _ = started({"a": np.arange(8.0).reshape(4, 2)}, 2, init)
+    assert result.centers.tolist() == [[[1.0, 2.0], [3.0, 4.0]]]
 
 
 @pytest.mark.parametrize("init", ["adaptive", "random", "k-fed", np.zeros((5, 2))], ids=str)
@@ -125,10 +125,10 @@ def test_the_spread_survives_a_big_offset(offset):
     X = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 2.0, 4.0]
     shifted = X + offset
     federation = Simulation.from_rows(split(shifted, 4))
-    got = run_protocol(spread_of(federation.sites), federation)
-    np.testing.assert_allclose(got.variance, (shifted - offset).var(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(got.mean, shifted.mean(axis=0), rtol=1e-12, atol=1e-12)
-    assert got.n == 200
+    result = run_protocol(spread_of(federation.sites), federation)
+    np.testing.assert_allclose(result.variance, (shifted - offset).var(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(result.mean, shifted.mean(axis=0), rtol=1e-12, atol=1e-12)
+    assert result.n == 200
 
 
 @pytest.mark.parametrize("offset", [1e6, 1e8])
@@ -141,18 +141,18 @@ def test_a_big_offset_does_not_spoil_the_start(offset):
 
 
 @pytest.mark.parametrize(("minimum", "size"), [(2, 6), (2, 10), (5, 12), (5, 20)])
-def test_small_sites_that_hide_small_cells_still_start(minimum, size):
-    """Cells as fine as usual would all be hidden: coarser ones are asked for."""
+def test_small_sites_that_suppress_small_cells_still_start(minimum, size):
+    """Cells as fine as usual would all be suppressed: coarser ones are asked for."""
     X = blobs(4, n=1200, k=3)[0]
     rows = {f"s{i:03d}": X[i * size : (i + 1) * size] for i in range(len(X) // size)}
-    got, _ = started(rows, 3, minimum=minimum)
+    result, _ = started(rows, 3, minimum=minimum)
     best = KMeans(3, n_init=10, random_state=0).fit(X).inertia_
     done = run(Lloyd(k=3, min_cluster_size=minimum), Simulation.from_rows(rows, min_cluster_size=minimum))
-    assert np.isfinite(got.centers).all()
+    assert np.isfinite(result.centers).all()
     assert inertia_of(X, done.state.centers) < 1.02 * best
 
 
-def test_a_minimum_that_hides_every_site():
+def test_a_minimum_that_suppresses_every_site():
     with pytest.raises(InputError, match="k=2 clusters from 0 rows"):
         started({"a": np.eye(4), "b": np.eye(4)}, 2, minimum=5)
 
@@ -161,10 +161,10 @@ def test_a_minimum_that_hides_every_site():
 def test_many_columns(d):
     X = blobs(5, n=400, d=d, k=6, spread=2.0)[0]
     rows = split(X, 5)
-    got, _ = started(rows, 6)
+    result, _ = started(rows, 6)
     best = KMeans(6, n_init=10, random_state=0).fit(X).inertia_
-    assert inertia_of(X, lloyd(X, got.centers[0])) <= 1.002 * best
-    assert got.centers.shape[2] == d
+    assert inertia_of(X, lloyd(X, result.centers[0])) <= 1.002 * best
+    assert result.centers.shape[2] == d
 
 
 def test_as_many_clusters_as_rows():
@@ -174,9 +174,9 @@ def test_as_many_clusters_as_rows():
 
 
 def test_constant_rows_and_one_cluster():
-    got, _ = started({"a": np.full((5, 2), 3.0)}, 1)
-    np.testing.assert_allclose(got.centers[0], [[3.0, 3.0]])
-    assert got.spread == 0.0
+    result, _ = started({"a": np.full((5, 2), 3.0)}, 1)
+    np.testing.assert_allclose(result.centers[0], [[3.0, 3.0]])
+    assert result.spread == 0.0
 
 
 # ---------------------------------------------------------------- of very many rows: on a draw of them
@@ -229,9 +229,9 @@ def test_a_draw_is_the_same_rows_in_every_question_and_runtime():
 
 
 @pytest.mark.parametrize(("even", "far"), [(0.0, 1.0), (np.nan, 0.0), (2.0, 0.0), (0.5, -1.0), (0.5, np.inf)])
-def test_a_draw_without_chances_is_refused(even, far):
+def test_a_sample_without_probabilities_is_refused(even, far):
     rows = split(blobs(2, n=90, d=2, k=3)[0], 3, 2)
-    with pytest.raises(QueryRefusedError, match="chances"):
+    with pytest.raises(QueryRefusedError, match="probabilities"):
         drawn(rows, AskDrawnSums(np.zeros((1, 2, 2)), np.zeros(2), even, far, 1))
 
 

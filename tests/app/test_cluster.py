@@ -62,8 +62,8 @@ def fitted(tables, tmp_path_factory):
 
 
 def of_command(home, *words):
-    got = CliRunner().invoke(app, ["fit", *map(str, words), "-k", "2..4", "--out", str(home / "run")])
-    assert got.exit_code == 0, got.stderr
+    done = CliRunner().invoke(app, ["fit", *map(str, words), "-k", "2..4", "--out", str(home / "run")])
+    assert done.exit_code == 0, done.stderr
     return of_folder(home / "run")
 
 
@@ -104,7 +104,7 @@ def test_files_of_every_kind_give_the_same_bytes(ending, tables, fitted, tmp_pat
 
 
 def written(table, path):
-    """Write a table as a file of the kind that its ending says."""
+    """Write a table as a file of the kind of its ending."""
     kind = path.suffix
     if kind == ".parquet":
         table.to_parquet(path, index=False)
@@ -141,11 +141,13 @@ def odd_table(rng, n):
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
-@pytest.mark.parametrize("columns", [None, [" body  mass "]], ids=["all columns", "one column with holes"])
+@pytest.mark.parametrize(
+    "columns", [None, [" body  mass "]], ids=["all columns", "one column with missing values"]
+)
 def test_odd_tables_give_the_same_bytes(form, columns, tmp_path):
     rng = np.random.default_rng(8)
     tables = {name: odd_table(rng, n)[columns or slice(None)] for name, n in (("a", 60), ("b", 44))}
-    unpooled.cluster(tables, 2, restarts=2, out=tmp_path / "run")
+    unpooled.cluster(tables, 2, n_init=2, out=tmp_path / "run")
     expected = of_folder(tmp_path / "run")
     result = json.loads(expected["result.json"])
     assert result["rows"] == 104 - 2
@@ -160,7 +162,7 @@ def test_odd_tables_give_the_same_bytes(form, columns, tmp_path):
         words = ["fit", *map(str, sites.values()), "-k", "2", "--restarts", "2", "--out", tmp_path / "fit"]
         assert CliRunner().invoke(app, list(map(str, words))).exit_code == 0
         assert of_folder(tmp_path / "fit") == expected
-    unpooled.cluster(sites, 2, restarts=2, out=tmp_path / "again")
+    unpooled.cluster(sites, 2, n_init=2, out=tmp_path / "again")
     assert of_folder(tmp_path / "again") == expected
 
 
@@ -181,11 +183,11 @@ def test_protection_is_that_of_the_command(tables, tmp_path):
     paths = [tmp_path / f"{name}.csv" for name in tables]
     words = ["--protect", "summary", "--person", "patient_id", "--columns", "age,bmi", "--seed", 3]
     fit = of_command(tmp_path, *paths, *words)
-    settings = {"protect": "summary", "person": "patient_id", "columns": ["age", "bmi"], "seed": 3}
+    settings = {"protect": "summary", "person": "patient_id", "columns": ["age", "bmi"], "random_state": 3}
     unpooled.cluster(tables, "2..4", out=tmp_path / "again", **settings)
     assert of_folder(tmp_path / "again") == fit
-    trusted = unpooled.cluster(tables, 3, protect="raw", min_cluster_size=20)
-    assert trusted.to_json()["min_cluster_size"] == 20
+    raw = unpooled.cluster(tables, 3, protect="raw", min_cluster_size=20)
+    assert raw.to_json()["min_cluster_size"] == 20
     with pytest.raises(InputError, match="are options of summary tables"):
         unpooled.cluster(tables, 3, person="patient_id")
 
@@ -212,16 +214,16 @@ def test_the_result_has_tables_a_model_and_labels(tables, tmp_path):
     assert "what sets it apart" in page
     assert repr(result).startswith(result.headline)
     result.report(tmp_path / "report.html")
-    with pytest.raises(InputError, match="say overwrite=True"):
+    with pytest.raises(InputError, match=r"already exists\. Use overwrite=True"):
         result.report(tmp_path / "report.html")
 
 
 def test_tables_come_in_the_callers_library(tables):
-    settings = {"k": 2, "columns": ["age", "crp"]}
-    of = {name: polars.from_pandas(table) for name, table in tables.items()}
-    assert isinstance(unpooled.cluster(of, **settings).sizes, polars.DataFrame)
-    of = {name: pyarrow.Table.from_pandas(table) for name, table in tables.items()}
-    assert isinstance(unpooled.cluster(of, **settings).profile, pyarrow.Table)
+    settings = {"n_clusters": 2, "columns": ["age", "crp"]}
+    sites = {name: polars.from_pandas(table) for name, table in tables.items()}
+    assert isinstance(unpooled.cluster(sites, **settings).sizes, polars.DataFrame)
+    sites = {name: pyarrow.Table.from_pandas(table) for name, table in tables.items()}
+    assert isinstance(unpooled.cluster(sites, **settings).profile, pyarrow.Table)
 
 
 def test_one_table_is_split_by_its_site_column(tables):
@@ -232,7 +234,7 @@ def test_one_table_is_split_by_its_site_column(tables):
         unpooled.cluster(whole, 3)
 
 
-def test_noise_gives_sizes_and_centres_and_no_report(tables, tmp_path):
+def test_dp_gives_sizes_and_centres_and_no_report(tables, tmp_path):
     bounds = {"age": (0.0, 110.0), "bmi": (10.0, 60.0)}
     result = unpooled.cluster(tables, 2, epsilon=50.0, bounds=bounds, force=True)
     assert list(result.profile["column"]) == ["age", "bmi"] * 2
@@ -253,7 +255,7 @@ def test_a_sparse_matrix_is_a_wide_table_of_zeros_and_ones(tmp_path):
     dense = (rng.random((200, 300)) < np.where(rng.random((200, 1)) < 0.5, 0.02, 0.2)).astype(float)
     sites = {"a": dense[:80], "b": dense[80:]}
     wide = {name: scipy.sparse.csr_matrix(X) for name, X in sites.items()}
-    settings = {"scale": "none", "restarts": 2}
+    settings = {"scale": "none", "n_init": 2}
     assert unpooled.cluster(wide, 2, **settings).to_json() == unpooled.cluster(sites, 2, **settings).to_json()
     frame = {
         name: pandas.DataFrame.sparse.from_spmatrix(X, columns=[f"x{j}" for j in range(300)])
@@ -279,35 +281,36 @@ def test_a_sparse_matrix_is_a_wide_table_of_zeros_and_ones(tmp_path):
 
 def test_a_run_on_tables_in_memory_is_not_resumed(tables, tmp_path):
     unpooled.cluster(tables, 2, out=tmp_path / "run")
-    got = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
-    assert got.exit_code == 1
-    assert "table in memory may have changed" in got.stderr
-    with pytest.raises(InputError, match="already exists. Use overwrite=True"):
+    done = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    assert "table in memory may have changed" in done.stderr
+    with pytest.raises(InputError, match=r"already exists .*\. Use overwrite=True"):
         unpooled.cluster(tables, 2, out=tmp_path / "run")
     unpooled.cluster(tables, 2, out=tmp_path / "run", overwrite=True)
 
 
 def test_values_of_other_libraries_are_taken(tables):
-    plain = unpooled.cluster(tables, 3, columns=["age", "bmi"], na="-9", seed=4)
+    plain = unpooled.cluster(tables, 3, columns=["age", "bmi"], na="-9", random_state=4)
     columns = tables["north"].columns[1:3]
-    same = unpooled.cluster(tables, np.int64(3), columns=columns, na=[-9], seed=np.int64(4))
+    same = unpooled.cluster(tables, np.int64(3), columns=columns, na=[-9], random_state=np.int64(4))
     assert same.to_json() == plain.to_json()
     assert unpooled.cluster(tables, [np.int64(2)], columns=np.array(["age"]), na=-9).k == 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
-        ({"k": 3.0}, "k must be a whole number .*got 3.0"),
-        ({"k": None}, "k must be a whole number .*got None"),
-        ({"k": [2, "x"]}, "k must be a whole number"),
+        ({"n_clusters": 3.0}, "n_clusters must be a whole number .*got 3.0"),
+        ({"n_clusters": None}, "n_clusters must be a whole number .*got None"),
+        ({"n_clusters": [2, "x"]}, "n_clusters must be a whole number"),
         ({"columns": 3}, "columns must be the name of a column, or a list of names, got 3"),
         ({"na": [None]}, "na must be a text or a number"),
-        ({"bounds": {"age": 5}}, r'bounds are said as {"age": \(0, 110\)}'),
-        ({"scales": "log"}, 'scales are said as {"income": "log"}'),
-        ({"recode": {"smoker": "yes"}}, 'recode is said as {"sex": {"M": "male"}}'),
-        ({"long": ("a", "b")}, "long names three columns"),
-        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"bounds": {"age": 5}}, r'bounds must be a mapping such as {"age": \(0, 110\)}'),
+        ({"scales": "log"}, 'scales must be a mapping such as {"income": "log"}'),
+        ({"recode": {"smoker": "yes"}}, 'recode must be a mapping such as {"sex": {"M": "male"}}'),
+        ({"long": ("a", "b")}, "long must name three columns"),
+        ({"random_state": None}, "random_state must be a whole number, got None"),
+        ({"n_init": 0}, "n_init"),
         ({"min_category_share": "1 %"}, "min_category_share must be a number, got '1 %'"),
         ({"sheet": 1}, "sheet must be text or None, got 1"),
         ({"sheet": "a"}, "north: sheet is for workbooks"),
@@ -319,16 +322,18 @@ def test_values_of_other_libraries_are_taken(tables):
         ({"scale": "min-max"}, r'bounds={"age": \(0, 100\)}'),
     ],
 )
-def test_a_wrong_argument_is_named_as_in_python(settings, said, tables, tmp_path):
-    with pytest.raises(InputError, match=said) as wrong:
-        unpooled.cluster(tables, **({"k": 2} | settings), out=tmp_path / "run")
+def test_a_wrong_argument_is_named_as_in_python(settings, message, tables, tmp_path):
+    with pytest.raises(InputError, match=message) as wrong:
+        unpooled.cluster(tables, **({"n_clusters": 2} | settings), out=tmp_path / "run")
     assert "--" not in str(wrong.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_every_argument_that_is_an_option_has_its_name_in_messages():
-    options = {name.replace("_", "-") for name in inspect.signature(unpooled.cluster).parameters}
-    known = options - {"data", "k", "scales", "modules", "out", "progress", "threads"}
+    names = {python: option for option, python in arguments._PYTHON_NAMES.items()}
+    parameters = inspect.signature(unpooled.cluster).parameters
+    options = {names.get(name, name.replace("_", "-")) for name in parameters}
+    known = options - {"data", "n-clusters", "scales", "modules", "out", "verbose", "n-threads"}
     assert known == arguments._ARGUMENTS
 
 
@@ -341,18 +346,18 @@ def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):
     assert "You asked for 5, and only 2 have any rows." in unpooled.cluster({"north": two}, 5).headline
 
 
-@pytest.mark.parametrize("progress", [True, False])
-def test_progress_is_a_line_on_a_terminal(progress, tables, monkeypatch):
+@pytest.mark.parametrize("verbose", [True, False])
+def test_progress_is_a_line_on_a_terminal(verbose, tables, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()
     with ThreadPoolExecutor(1) as reader, open(theirs, "w") as terminal:
-        shown = reader.submit(all_of, ours)
+        printed = reader.submit(all_of, ours)
         with contextlib.redirect_stderr(terminal):
-            unpooled.cluster(tables, 2, restarts=1, progress=progress)
+            unpooled.cluster(tables, 2, n_init=1, verbose=verbose)
         terminal.close()
-        text = shown.result().decode()
-    assert bool(re.search(r"\x1b\[.*writing", text, re.DOTALL)) == progress  # the last that is done
-    assert bool(text) == progress
+        text = printed.result().decode()
+    assert bool(re.search(r"\x1b\[.*writing", text, re.DOTALL)) == verbose  # the last that is done
+    assert bool(text) == verbose
 
 
 def all_of(terminal):
@@ -365,8 +370,8 @@ def all_of(terminal):
     return found
 
 
-def test_progress_is_no_line_where_nobody_watches(tables, capfd):
-    unpooled.cluster(tables, 2, restarts=1, progress=True)
+def test_progress_is_not_printed_without_a_terminal(tables, capfd):
+    unpooled.cluster(tables, 2, n_init=1, verbose=True)
     assert capfd.readouterr() == ("", "")
 
 
@@ -382,7 +387,7 @@ def test_a_certificate_is_that_of_the_command(tables, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"north": pandas.Series([1.0, 2.0])}, "site north: a Series is one column, not a table"),
         ({"north": pandas.DataFrame({"": [1.0, 2.0]})}, "site north: column 1 has no name"),
@@ -399,7 +404,7 @@ def test_a_certificate_is_that_of_the_command(tables, tmp_path):
         ({3: pandas.DataFrame({"a": [1]})}, "a site's name must be text"),
     ],
 )
-def test_a_wrong_table_is_named(wrong, said, tmp_path):
-    with pytest.raises(InputError, match=said):
+def test_a_wrong_table_is_named(wrong, message, tmp_path):
+    with pytest.raises(InputError, match=message):
         unpooled.cluster(wrong, 2, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Attacks that were invented from the pages alone, before the code was read: nothing beyond the copy."""
+"""Attacks that were invented from the pages alone, before the code was read: nothing beyond the summary table."""
 
 import json
 from dataclasses import dataclass
@@ -68,13 +68,13 @@ def test_the_values_of_two_far_people_change_no_byte(n):
 
 @pytest.mark.parametrize("n", [30, 300])
 def test_the_grid_and_the_variance_are_not_moved_by_as_many_as_a_group_less_one(n):
-    """Four persons of five far away: the rounding of all other groups stays."""
+    """Four people of five far away: the rounding of all other groups stays."""
     near = spread_of(far_column(n, {})[:, 0], 5)
     far = spread_of(far_column(n, dict.fromkeys(range(4), 1e9))[:, 0], 5)
     assert far.grid in (near.grid / 2, near.grid, 2 * near.grid)
 
 
-# ---------------------------------------------------------------- few persons, few values
+# ---------------------------------------------------------------- few people, few values
 
 
 @pytest.mark.parametrize("n", range(5, 10))
@@ -82,25 +82,25 @@ def test_the_grid_and_the_variance_are_not_moved_by_as_many_as_a_group_less_one(
 def test_a_table_of_five_to_nine_people_shows_nobodys_value(n, seed):
     """One group, no trimming of g at either end: no mean is the value of a person, as a median would be."""
     X = np.random.default_rng(seed).lognormal(3, 2, (n, 4))
-    copy = microaggregate(X)
-    assert len(copy) == 1
+    summary = microaggregate(X)
+    assert len(summary) == 1
     for j in range(4):
-        assert not set(copy.means[str(j)]) & set(X[:, j])
-    assert np.isnan(copy.within).all()
+        assert not set(summary.means[str(j)]) & set(X[:, j])
+    assert np.isnan(summary.within).all()
 
 
 @pytest.mark.parametrize("holders", [5, 6, 7, 11, 15])
 def test_a_column_of_which_few_have_a_value_shows_nobodys_value(holders):
-    """Trimming leaves one or two persons there: they are not what is shown, and the scale is not theirs."""
+    """Trimming leaves one or two people there: they are not what is disclosed, and the scale is not theirs."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
         x = np.full(60, np.nan)
         x[:holders] = rng.normal(50, 10, holders)  # in one place of the other column: grouped together
-        copy = microaggregate(
+        summary = microaggregate(
             Table.from_columns({"x": x, "y": np.where(np.arange(60) < holders, 9.0, 0) + rng.random(60)})
         )
-        assert not set(copy.means.get("x", ())) & set(x)
-        assert (copy.people_with_value("x")[copy.people_with_value("x") > 0] >= 5).all()
+        assert not set(summary.means.get("x", ())) & set(x)
+        assert (summary.people_with_value("x")[summary.people_with_value("x") > 0] >= 5).all()
 
 
 def test_values_that_too_few_have_change_no_byte():
@@ -143,9 +143,9 @@ def test_five_powers_of_a_column_do_not_give_the_five_values_of_a_group():
         rng = np.random.default_rng(seed)
         x = rng.normal(0, 1, 5)
         table = Table.from_columns({f"x{p}": x**p for p in range(1, 6)})
-        shown = microaggregate(table)
-        got = values_from_powers([5 * float(shown.means[f"x{p}"][0]) for p in range(1, 6)])
-        found += int((np.abs(got[:, None] - x).min(axis=1, initial=9.0) < 1e-3).sum())
+        disclosed = microaggregate(table)
+        result = values_from_powers([5 * float(disclosed.means[f"x{p}"][0]) for p in range(1, 6)])
+        found += int((np.abs(result[:, None] - x).min(axis=1, initial=9.0) < 1e-3).sum())
         sums = [float((x**p).sum()) for p in range(1, 6)]
         exact += len(values_from_powers(sums)) == 5 and np.allclose(
             values_from_powers(sums), np.sort(x), 1e-3
@@ -157,8 +157,8 @@ def test_five_powers_of_a_column_do_not_give_the_five_values_of_a_group():
 def test_equal_columns_have_equal_cells():
     """Neither rounding nor cutting differs between them, so that their difference tells nothing."""
     X = far_column(200, {3: 1e6, 9: -1e5})
-    copy = microaggregate(Table.from_columns({"x": X[:, 0], "again": X[:, 0], "y": X[:, 1]}))
-    assert np.array_equal(copy.means["x"], copy.means["again"])
+    summary = microaggregate(Table.from_columns({"x": X[:, 0], "again": X[:, 0], "y": X[:, 1]}))
+    assert np.array_equal(summary.means["x"], summary.means["again"])
 
 
 def test_columns_with_complementary_missing_values_disclose_cells_of_a_group_or_none():
@@ -169,15 +169,15 @@ def test_columns_with_complementary_missing_values_disclose_cells_of_a_group_or_
         table = Table.from_columns(
             {"a": np.where(first, x, np.nan), "b": np.where(first, np.nan, x), "y": rng.normal(size=120)}
         )
-        copy = microaggregate(table)
-        assert ((copy.known == 0) | (copy.known >= 5)).all()
+        summary = microaggregate(table)
+        assert ((summary.known == 0) | (summary.known >= 5)).all()
 
 
-# ---------------------------------------------------------------- persons
+# ---------------------------------------------------------------- people
 
 
 def test_the_number_of_rows_of_a_person_changes_no_byte():
-    """One row or four hundred, if they say the same; also if he has most rows of the site."""
+    """One row or four hundred, if they say the same; also if they has most rows of the site."""
     seen = set()
     for times in (1, 3, 400):
         t = rows_of(4, 60)
@@ -196,11 +196,11 @@ def test_rows_without_a_person_make_no_summary_table_and_no_folder(tmp_path):
     """Missing ids are neither a person each nor one person together."""
     path = tmp_path / "rows.csv"
     path.write_text("who,x\n" + "".join(f"{'' if i == 20 else i},{i}\n" for i in range(40)))
-    got = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["site", "summarize", str(tmp_path / "n"), "--data", str(path), "--person", "who"]
     )
-    assert (got.exit_code, got.stderr.count("\n")) == (1, 1)
-    assert "which identifies people" in got.stderr
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "which identifies people" in result.stderr
     assert not (tmp_path / "n").exists()
 
 
@@ -208,14 +208,14 @@ def test_one_person_written_in_several_ways_of_a_number_is_one_person(tmp_path):
     path = tmp_path / "rows.csv"
     ids = ["1", "1.0", "01", " 1", "1 ", *map(str, range(2, 31))]
     path.write_text("who,x\n" + "".join(f"{who},{i}\n" for i, who in enumerate(ids)))
-    got = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["site", "summarize", str(tmp_path / "n"), "--data", str(path), "--person", "who"]
     )
-    assert "30 persons" in got.stdout
+    assert "30 persons" in result.stdout
 
 
 def test_the_order_of_the_file_changes_no_byte():
-    """Neither groups nor levels nor rows of the copy follow who came first."""
+    """Neither groups nor categories nor rows of the summary table follow who came first."""
     for seed in range(6):
         table = rows_of(seed)
         order = np.random.default_rng(seed).permutation(len(table))
@@ -223,12 +223,12 @@ def test_the_order_of_the_file_changes_no_byte():
         assert digest(table) == digest(shuffled)
 
 
-# ---------------------------------------------------------------- levels
+# ---------------------------------------------------------------- categories
 
 
 @pytest.mark.parametrize("holders", [1, 3, 4, 5])
 def test_a_category_is_named_from_g_people_on_and_nowhere_before(holders, tmp_path):
-    """In no file and in no answer, whatever is asked of it; visits do not make it more persons."""
+    """In no file and in no answer, whatever is asked of it; visits do not make it more people."""
     who = [f"P{i}" for i in range(40)] + ["P0"] * 30
     category = ["Wilson"] * holders + ["usual"] * (40 - holders) + ["Wilson"] * 30
     x = np.random.default_rng(0).normal(size=70)
@@ -236,7 +236,7 @@ def test_a_category_is_named_from_g_people_on_and_nowhere_before(holders, tmp_pa
     rules = parse("format = 1\n[protect]\nauto_approve = true\nperson = 'who'")
     site = open_site("a", table, rules, tmp_path)
     hook = Preparation((PLAIN.columns[0], Category("kind", ("Wilson",), False, 0, 1e-6)), drop=False)
-    shown = asking(site)(AskSchema())
+    disclosed = asking(site)(AskSchema())
     total = asking(site)(AskColumns((), np.zeros(0), np.ones(0), ("kind",), (("Wilson",),), False), None)
     cell = asking(site)(AskClusterSums(np.array([[[0.0, 0.0], [0.0, 1e6]]])), hook)
     site.close()
@@ -245,16 +245,16 @@ def test_a_category_is_named_from_g_people_on_and_nowhere_before(holders, tmp_pa
     ).read_text()
     named = holders >= 5
     assert ("Wilson" in kept) is named
-    assert ("Wilson" in shown.categories[shown.names.index("kind")]) is named
+    assert ("Wilson" in disclosed.categories[disclosed.names.index("kind")]) is named
     assert bool(total.categories[0] > 0) is named
     assert named or cell.mass[0, 1] == 0
 
 
 def test_a_thousand_categories_of_one_person_each_are_other():
     table = Table.from_columns({"x": np.arange(1000.0), "name": [f"name {i}" for i in range(1000)]})
-    copy = microaggregate(table)
-    assert copy.categories["name"] == ("other",)
-    assert "name 1" not in to_csv(copy)
+    summary = microaggregate(table)
+    assert summary.categories["name"] == ("other",)
+    assert "name 1" not in to_csv(summary)
 
 
 ODD = ("other", "a = b", 'quo"te', "new\nline", "people", " ", ",", "é", "nan", "x" * 500)
@@ -262,7 +262,7 @@ ODD = ("other", "a = b", 'quo"te', "new\nline", "people", " ", ",", "é", "nan",
 
 @pytest.mark.parametrize("name", ["people", "x (people with a value)", "kind = a", "two\nlines", "é"])
 def test_odd_texts_survive_the_file_and_are_taken_for_nothing_else(name, tmp_path):
-    """A level called other, a column called persons: the copy that is read is the copy that was made."""
+    """A category called other, a column called people: the summary table that is read is the summary table that was made."""
     rng = np.random.default_rng(0)
     kind = rng.choice(ODD, 200).tolist()
     x = np.where(rng.random(200) < 0.1, np.nan, rng.normal(size=200))
@@ -279,7 +279,7 @@ def test_odd_texts_survive_the_file_and_are_taken_for_nothing_else(name, tmp_pat
 
 
 def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_read(tmp_path):
-    """A reader of the copy's files, of the log and of all answers."""
+    """A reader of the summary table's files, of the log and of all answers."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=80).tolist()
     source = tmp_path / "secret-path.csv"
@@ -321,17 +321,17 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
 def test_no_name_of_a_run_writes_elsewhere_or_changes_an_answer(run, tmp_path):
     site = open_site("a", rows_of(0), AUTO, tmp_path / "deep" / "site")
     before = sorted(p for p in tmp_path.rglob("*") if "sqlite-" not in p.name)
-    got = []
+    result = []
     for name in ("usual", run):
         request = Request(RequestId(name, 0, 0, 0), (Part("total", CELLS, PLAIN, 0),))
-        got.append(codec.encode(codec.unwrap(site.respond(codec.wrap(request))).replies[0]))
+        result.append(codec.encode(codec.unwrap(site.respond(codec.wrap(request))).replies[0]))
     site.close()
-    assert got[0] == got[1]
+    assert result[0] == result[1]
     assert sorted(p for p in tmp_path.rglob("*") if "sqlite-" not in p.name) == before
 
 
 def test_the_same_request_with_other_parameters_is_a_function_of_the_summary_table():
-    """Replayed with other centres, views, verbs and indices: as a site would answer that was never asked."""
+    """Replayed with other centres, transforms, verbs and indices: as a site would answer that was never asked."""
     table = rows_of(2)
     asked, fresh = open_site("a", table, AUTO), lambda: open_site("a", table, AUTO)
     rng = np.random.default_rng(0)
@@ -380,15 +380,15 @@ def test_cut_and_altered_messages_are_answered_alike_whatever_the_rows():
 
 
 def test_another_file_another_width_and_other_settings_change_no_answer(tmp_path):
-    """Opened again over other rows or under rules of another grouping: the copy that was made answers."""
+    """Opened again over other rows or under rules of another grouping: the summary table that was made answers."""
     asked = ((AskSchema(), None), (CELLS, PLAIN), (AskLocalMeans(4, steps=0), PLAIN))
-    got = []
+    result = []
     others = (rows_of(1), rows_of(9, 57), Table.from_columns({"z": np.arange(4.0)}), None)
     for table in others:
         site = open_site("a", table, AUTO, tmp_path)
-        got.append(replies(site, *asked))
+        result.append(replies(site, *asked))
         site.close()
-    assert all(one == got[0] for one in got)
+    assert all(one == result[0] for one in result)
 
 
 # ---------------------------------------------------------------- a module that the policy trusts
@@ -416,18 +416,18 @@ SEEN: list[SiteBatch] = []
 
 
 def test_a_question_of_ones_own_sees_groups_and_nothing_else():
-    """Even where a site allows it (here without a policy): the batch holds the copy, as do its parts."""
+    """Even where a site allows it (here without a policy): the batch holds the summary table, as do its parts."""
     table = rows_of(3)
-    copy = microaggregate(table)
+    summary = microaggregate(table)
     guarded = open_site("a", table, AUTO)
     ask = asking(guarded)
     assert ask(AskFound(np.zeros((1, 2))), PLAIN) is None  # no method asks it: refused
     guarded._guards = ()
     ask(AskFound(np.zeros((1, 2))), PLAIN)
     batch = SEEN.pop()
-    assert batch.X.shape == (len(copy), 2)
-    assert np.array_equal(np.sort(batch.X[:, 0]), np.sort(copy.means["x"]))
-    assert batch.weights.min() >= copy.min_group_size
+    assert batch.X.shape == (len(summary), 2)
+    assert np.array_equal(np.sort(batch.X[:, 0]), np.sort(summary.means["x"]))
+    assert batch.weights.min() >= summary.min_group_size
     assert isinstance(guarded.rows, SummaryTable)
 
 
@@ -468,7 +468,7 @@ def test_an_odd_table_gives_a_summary_table_that_keeps_its_promises_or_one_clear
     n = int(rng.choice([4, 5, 6, 7, 8, 9, 10, 12, 30, 80]))
     names = ["x", "people", "x = a", "x (people with a value)", "a\nb", "ü"][: rng.integers(1, 7)]
     columns = {name: odd_column(rng, n) for name in names}
-    settings: dict[str, Any] = {"g": int(rng.choice([0, 0, 3, 8]))}
+    settings: dict[str, Any] = {"min_group_size": int(rng.choice([0, 0, 3, 8]))}
     if rng.random() < 0.4:
         columns["who"] = [f"P{i}" for i in rng.integers(0, max(1, int(n * rng.random())), n)]
         settings["person"] = "who"
@@ -479,21 +479,21 @@ def test_an_odd_table_gives_a_summary_table_that_keeps_its_promises_or_one_clear
         with pytest.raises(InputError, match="too few for a summary table"):
             microaggregate(Table.from_columns(columns), SummarySettings(**settings))
         return
-    copy = microaggregate(Table.from_columns(columns), SummarySettings(**settings))
-    g = copy.min_group_size
-    assert copy.people.min() >= g
-    assert ((copy.known == 0) | (copy.known >= g)).all()
-    assert (copy.known <= copy.people[:, None]).all()
-    assert all(np.isfinite(mean).all() for mean in copy.means.values())
-    for name, counts in copy.counts.items():
+    summary = microaggregate(Table.from_columns(columns), SummarySettings(**settings))
+    g = summary.min_group_size
+    assert summary.people.min() >= g
+    assert ((summary.known == 0) | (summary.known >= g)).all()
+    assert (summary.known <= summary.people[:, None]).all()
+    assert all(np.isfinite(mean).all() for mean in summary.means.values())
+    for name, counts in summary.counts.items():
         assert (counts >= 0).all()
-        assert np.allclose(counts.sum(axis=1), copy.people_with_value(name))
-    assert not np.isinf(copy.within).any()
-    again = from_csv(to_csv(copy), json.loads(json.dumps(described(copy))))
-    assert again.digest == copy.digest
-    assert np.array_equal(again.known, copy.known)
-    assert all(np.array_equal(again.means[name], copy.means[name]) for name in copy.means)
-    assert all(np.array_equal(again.counts[name], copy.counts[name]) for name in copy.counts)
+        assert np.allclose(counts.sum(axis=1), summary.people_with_value(name))
+    assert not np.isinf(summary.within).any()
+    again = from_csv(to_csv(summary), json.loads(json.dumps(described(summary))))
+    assert again.digest == summary.digest
+    assert np.array_equal(again.known, summary.known)
+    assert all(np.array_equal(again.means[name], summary.means[name]) for name in summary.means)
+    assert all(np.array_equal(again.counts[name], summary.counts[name]) for name in summary.counts)
 
 
 @pytest.mark.parametrize("value", ["-0.75", "-3.25"])
@@ -501,8 +501,8 @@ def test_a_value_without_a_logarithm_is_an_error_that_does_not_quote_it(value, t
     path = tmp_path / "rows.csv"
     path.write_text("x,pay\n" + "".join(f"{i},{value if i == 9 else i + 7}\n" for i in range(40)))
     words = ["site", "summarize", tmp_path / "n", "--data", path, "--log", "pay"]
-    got = CliRunner().invoke(app, list(map(str, words)))
-    assert (got.exit_code, got.stderr.count("\n")) == (1, 1)
-    assert "column pay" in got.stderr
-    assert value not in got.stderr.replace(str(path), "")
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "column pay" in result.stderr
+    assert value not in result.stderr.replace(str(path), "")
     assert not (tmp_path / "n").exists()

@@ -38,7 +38,7 @@ from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-NOISE = histories.RULES
+DP = histories.RULES
 SUMS = 'format = 1\n[protect]\nmode = "summary"\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
 X, _ = blobs(0, n=280, d=2, k=3)
 
@@ -62,7 +62,7 @@ def test_the_ledger_pays_for_every_byte_string_of_random_histories(tmp_path, cou
 PRELOADED = [name for name in sys.modules if name.split(".")[0] in ("unpooled", "numpy", "opendp", "scipy")]
 
 
-class Door:
+class KilledSite:
     """A site in a process of its own, which is killed and started again."""
 
     def __init__(self, folder) -> None:
@@ -111,29 +111,29 @@ def test_the_ledger_pays_for_every_byte_string_of_a_site_that_is_killed(tmp_path
     """kill -9 a few milliseconds after a request: between charge and answer, or before, or after."""
     rng = np.random.default_rng(0)
     for number in range(count):
-        door = Door(tmp_path / str(number))
-        ask = partial(_killing, rng, door)
-        histories.alone(rng, ask, door.kill, 10)
-        door.up()
-        door.kill()
+        site = KilledSite(tmp_path / str(number))
+        ask = partial(_killing, rng, site)
+        histories.alone(rng, ask, site.kill, 10)
+        site.up()
+        site.kill()
         ledger = Ledger(tmp_path / str(number) / "ledger.sqlite", "a")
-        door.seen.check(ledger.spent())
-        assert door.seen.prices
-        assert door.kills
-        print(f"{door.kills} kills, {len(door.seen.prices)} distinct answers, spent {ledger.spent():.3g}")
+        site.seen.check(ledger.spent())
+        assert site.seen.prices
+        assert site.kills
+        print(f"{site.kills} kills, {len(site.seen.prices)} distinct answers, spent {ledger.spent():.3g}")
         ledger.close()
 
 
-def _killing(rng, door: Door, data: bytes, dies: bool) -> None:
-    door.ask(data, float(rng.random() * 0.008) if dies else None)
+def _killing(rng, site: KilledSite, data: bytes, dies: bool) -> None:
+    site.ask(data, float(rng.random() * 0.008) if dies else None)
 
 
 def test_the_same_noise_is_not_given_twice_under_other_stages(tmp_path):
     """Another epoch, other sharers, one part more: whatever the masks are, the answer is paid for itself."""
-    rules = NOISE + '[aggregation]\nsecure = "required"\n'
+    rules = DP + '[aggregation]\nsecure = "required"\n'
     sites = [open_site(f"s{i}", X[i::4], parse(rules), tmp_path / f"s{i}") for i in range(4)]
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
-    for number in range(3):  # the coordinator loses its place each time: a new epoch, and the same turn
+    for number in range(3):  # the coordinator loses its place each time: a new epoch, and the same request
         federation = Simulation(sites, secure=SecureSums())
         run_protocol(total(federation.sites, question), federation, run="r", number=7)
         for site in sites:
@@ -144,7 +144,7 @@ def test_the_same_noise_is_not_given_twice_under_other_stages(tmp_path):
 
 def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path, monkeypatch):
     """State of the mask and answer are kept as one: noise that nobody has is not bound to a mask."""
-    rules = NOISE + '[aggregation]\nsecure = "required"\n'
+    rules = DP + '[aggregation]\nsecure = "required"\n'
     sites = [open_site(f"s{i}", X[i::3], parse(rules), tmp_path / f"s{i}") for i in range(3)]
     keep, died = Ledger.keep, []
 
@@ -165,14 +165,14 @@ def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path,
             try:
                 return receive[name](data)
             except KeyboardInterrupt:
-                return receive[name](data)  # the same envelope again, as after a restart
+                return receive[name](data)  # the same request again, as after a restart
 
         return answered
 
     for name, site in transport._sites.items():
         monkeypatch.setattr(site, "receive", again(name))
-    got = run_protocol(total(federation.sites, question), federation, run="r")
-    assert got.noise[0] == pytest.approx(3.0)  # each adds the whole: nobody vouched for anybody
+    result = run_protocol(total(federation.sites, question), federation, run="r")
+    assert result.noise[0] == pytest.approx(3.0)  # each adds the whole: nobody vouched for anybody
     spent = sorted(site._guards[-1]._ledger.spent() / 0.01**2 for site in sites)
     assert spent == pytest.approx([1.0, 1.0, 2.0])
     for site in sites:
@@ -186,9 +186,7 @@ def test_a_site_shares_its_noise_with_as_many_honest_sites_as_will_be_in_the_sum
     """Five sites, of which four are needed: one honest site drops out, and the others that are not honest
     know their own noise. A whole noise is left.
     """
-    rules = (
-        NOISE.replace("[jobs]", f"honest_sites = {honest}\n[jobs]") + '[aggregation]\nsecure = "required"\n'
-    )
+    rules = DP.replace("[jobs]", f"honest_sites = {honest}\n[jobs]") + '[aggregation]\nsecure = "required"\n'
     sites = [open_site(f"s{i}", X[i::5], parse(rules), tmp_path / f"s{i}") for i in range(5)]
     federation = Simulation(sites, secure=SecureSums())
     transport = federation._remote._transport
@@ -204,29 +202,29 @@ def test_a_site_shares_its_noise_with_as_many_honest_sites_as_will_be_in_the_sum
 
     transport.send_and_receive = carried
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
-    got = run_protocol(total(federation.sites, question), federation, run="r", quorum=0.5)
-    assert got.noise[0] == pytest.approx((5 - lost) * share)
+    result = run_protocol(total(federation.sites, question), federation, run="r", quorum=0.5)
+    assert result.noise[0] == pytest.approx((5 - lost) * share)
     hostile = max(5 - honest, 0)
-    assert got.noise[0] - hostile * share >= 1 - 1e-12
+    assert result.noise[0] - hostile * share >= 1 - 1e-12
     for site in sites:
         site.close()
 
 
 def test_a_folder_that_answered_with_noise_answers_in_no_other_way(tmp_path):
-    site = open_site("a", X, parse(NOISE), tmp_path)
+    site = open_site("a", X, parse(DP), tmp_path)
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
     site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),)))
     site.close()
     for rules in ("format = 1\n[protect]\nauto_approve = true", 'format = 1\n[protect]\nmode = "raw"'):
         with pytest.raises(LedgerError, match="answered with differential privacy before"):
             open_site("a", X, parse(rules), tmp_path)
-    open_site("a", X, parse(NOISE), tmp_path).close()
+    open_site("a", X, parse(DP), tmp_path).close()
 
 
 def test_a_shape_of_a_column_is_refused_by_a_site_with_dp_or_a_summary_table(tmp_path):
     """A logarithm fails if somebody has a value of 0 or less: the failure would tell."""
     table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
-    declared = NOISE + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
+    declared = DP + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
     transform = Preparation((Shaped("x", 0.0, 0.0, 1.0, "log", ()),), drop=False)
     for rules in (declared, "format = 1\n[protect]\nauto_approve = true"):
         site = open_site("a", table, parse(rules))
@@ -270,7 +268,7 @@ def searched(federation, ask) -> tuple[list, list[str]]:
     seen, refused, wrapped = [], [], []
     for e in WHOLE:
         try:
-            got = run_protocol(ask(2.0**e), federation, run=f"r{e}")
+            result = run_protocol(ask(2.0**e), federation, run=f"r{e}")
         except TooFewAnswersError as error:
             refused.append(str(error))
             continue
@@ -278,7 +276,7 @@ def searched(federation, ask) -> tuple[list, list[str]]:
             wrapped.append(f"{e}: {error}")
             continue
         assert federation._remote._secure_sums.out == {}
-        seen.append(got.sums * 2.0**e)
+        seen.append(result.sums * 2.0**e)
         if e > 200:
             assert not seen.pop().any()  # nothing is left, at any site
     assert len(refused) > 15
@@ -404,7 +402,7 @@ def test_there_is_no_format_to_choose_and_nothing_that_does_not_fit():
 
 @pytest.mark.parametrize("count", [4, 5, 7])
 def test_a_site_that_is_called_gone_does_not_come_back_and_at_most_a_third_can_be(tmp_path, count):
-    """abcd minus abc is d: whoever says that d is gone sees this once a run, and not of many sites."""
+    """abcd minus abc is d: somebody who says that d is gone sees this once a run, and not of many sites."""
     federation, sites = federated(tmp_path, count=count)
     asked = AskColumns(("x", "y"), np.zeros(2), np.ones(2), (), (), False)
     assert run_protocol(total(federation.sites, asked), federation, run="r").rows[0] == 280
@@ -470,13 +468,13 @@ def test_two_stages_in_one_request_and_parts_out_of_order_are_refused(tmp_path):
 
 
 def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_is_asked(tmp_path):
-    """One site with noise among sites with copies: private for all, or refused; no budget is touched."""
+    """One site with noise among sites with summary tables: private for all, or refused; no budget is touched."""
     from unpooled.app.job import Job, parse_ks
     from unpooled.data import PreparationOptions
     from unpooled.protocol.run_loop import run as do
 
     files = [Table.from_columns({"x": X[i::3, 0], "y": X[i::3, 1]}) for i in range(3)]
-    declared = NOISE + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
+    declared = DP + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
     sites = [
         open_site(
             f"s{i}", table, parse(declared if i == 1 else SUMS.replace("required", "off")), tmp_path / f"s{i}"
@@ -486,7 +484,9 @@ def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_
     federation = Simulation(sites)
     bounds = (("x", -30.0, 30.0), ("y", -30.0, 30.0))
     plain = Job(("",), parse_ks("3"))
-    with pytest.raises(InputError, match="s1 answers only with differential privacy, and this run is not private"):
+    with pytest.raises(
+        InputError, match="s1 answers only with differential privacy, and this run is not private"
+    ):
         do(plain.algorithm(), federation, seed=0)
     private = Job(("",), (3,), preparation_options=PreparationOptions(bounds=bounds), epsilon=1.0)
     with pytest.raises(InputError, match=r"s0, s2: .*private for all"):
@@ -675,7 +675,7 @@ def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
 
 
 def test_the_audit_counts_what_could_be_read_singly(tmp_path):
-    """A plain total is read singly by whoever receives it; a masked one is not."""
+    """A plain total is read singly by somebody who receives it; a masked one is not."""
     from unpooled.site.audit.overview import read
 
     federation, sites = federated(tmp_path, SUMS.replace("required", "preferred"))

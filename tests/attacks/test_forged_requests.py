@@ -37,15 +37,15 @@ from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
-COLUMNS = NOISE + 'columns = ["x", "ill"]\nlower = [-9, 0]\nupper = [9, 1]\n'
+DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+COLUMNS = DP + 'columns = ["x", "ill"]\nlower = [-9, 0]\nupper = [9, 1]\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
 CHEAP = AskNoisyMoments(0.01, np.full(2, 5.0), 4)
 
 
 def asked(site, request_id: RequestId, *parts: Part, countersigned: str = "") -> Response:
-    """The answer of a site at its door, from bytes to bytes."""
+    """The answer of a site at the site, from bytes to bytes."""
     return codec.unwrap(site.respond(codec.wrap(Request(request_id, parts, countersigned))), expect=Response)
 
 
@@ -57,11 +57,11 @@ def spent(site) -> float:
     return site._guards[-1]._ledger.spent()
 
 
-# ---------------------------------------------------------------- what a view tells of rows under noise
+# ---------------------------------------------------------------- what a transform tells of rows under noise
 
 
 def refusals(tables, rules: str, transform) -> set[str]:
-    """All reasons that sites with these rows give to one view: a single one, if they tell nothing."""
+    """All reasons that sites with these rows give to one transform: a single one, if they tell nothing."""
     found = set()
     for table in tables:
         site = open_site("a", table, parse(rules))
@@ -83,9 +83,7 @@ def test_categories_of_a_column_of_numbers_do_not_tell_whether_anybody_has_a_one
 @pytest.mark.parametrize("rows", [89, 90, 91])
 def test_a_shift_of_every_row_does_not_tell_how_many_there_are(rows):
     transform = Affine(np.zeros((rows, 1)), np.ones(2))
-    assert refusals([X, X[:50]], NOISE, transform) == {
-        f"a scaling of shape ({rows}, 1) for rows of 2 columns"
-    }
+    assert refusals([X, X[:50]], DP, transform) == {f"a scaling of shape ({rows}, 1) for rows of 2 columns"}
 
 
 def test_a_transform_that_would_fill_the_memory_of_large_sites_only_is_refused_by_all():
@@ -95,9 +93,9 @@ def test_a_transform_that_would_fill_the_memory_of_large_sites_only_is_refused_b
 
 
 def test_a_fill_without_a_place_does_not_tell_whether_a_value_is_missing():
-    whole, holes = ["f", "m"] * 20, ["f", "m"] * 19 + ["f", None]
+    whole, missing = ["f", "m"] * 20, ["f", "m"] * 19 + ["f", None]
     transform = Preparation((Category("sex", ("f", "m"), False, 5, 1.0),), drop=False)
-    for sexes in (whole, holes):
+    for sexes in (whole, missing):
         site = open_site("a", Table.from_columns({"sex": sexes}), parse(RAW))
         (why,) = reasons(asked(site, RequestId("r", 0, 0, 0), Part("total", AskMoments(), transform, 0)))
         assert why == "column sex: a missing value has no place 5"
@@ -163,7 +161,7 @@ def test_no_row_shifts_a_noisy_reply_by_more_than_was_paid_for(monkeypatch):
 
 @pytest.mark.parametrize("mu", [np.nan, np.inf, -1.0, 0.0, 1e-9, 1e200])
 def test_a_price_that_is_no_price_is_no_message(mu):
-    site = open_site("a", X, parse(NOISE))
+    site = open_site("a", X, parse(DP))
     forged = replace(CHEAP)
     object.__setattr__(forged, "mu", mu)
     (why,) = reasons(asked(site, RequestId("r", 0, 0, 0), Part("total", forged, None, 0)))
@@ -172,7 +170,7 @@ def test_a_price_that_is_no_price_is_no_message(mu):
 
 
 def test_parts_of_one_request_are_paid_together_or_not_at_all():
-    site = open_site("a", X, parse(NOISE))
+    site = open_site("a", X, parse(DP))
     half = replace(CHEAP, mu=0.8 * site._guards[-1]._limits.spent ** 0.5)  # 64 % of the budget
     parts = [Part("total", half, None, i) for i in range(2)]
     assert all("privacy budget" in why for why in reasons(asked(site, RequestId("r", 0, 0, 0), *parts)))
@@ -182,7 +180,7 @@ def test_parts_of_one_request_are_paid_together_or_not_at_all():
 
 def test_a_noisy_question_that_calls_itself_a_stage_costs_nothing(tmp_path):
     """Nor does one beside a stage that is refused when the noise is paid for."""
-    site = open_site("a", X, parse(NOISE), tmp_path)
+    site = open_site("a", X, parse(DP), tmp_path)
     question, stage = (
         Part("total", CHEAP, None, 0),
         Part(STAGE, AskConsistency("e", ("a", "b", "c")), None, 0),
@@ -197,7 +195,7 @@ def test_a_noisy_question_that_calls_itself_a_stage_costs_nothing(tmp_path):
 def test_what_was_paid_and_could_not_be_kept_is_paid_again_and_never_disclosed(tmp_path, monkeypatch):
     """A disk that is full between price and answer: one answer leaves, and two prices are in the ledger."""
     site, request_id, part = (
-        open_site("a", X, parse(NOISE), tmp_path),
+        open_site("a", X, parse(DP), tmp_path),
         RequestId("r", 0, 0, 0),
         Part("total", CHEAP, None, 0),
     )
@@ -213,7 +211,7 @@ def test_what_was_paid_and_could_not_be_kept_is_paid_again_and_never_disclosed(t
     first = asked(site, request_id, part)
     assert spent(site) == pytest.approx(2 * CHEAP.privacy_cost)
     site.close()
-    site = open_site("a", X, parse(NOISE), tmp_path)
+    site = open_site("a", X, parse(DP), tmp_path)
     again = asked(site, request_id, part)
     assert codec.encode(first) == codec.encode(again)
     site.close()
@@ -223,13 +221,13 @@ def test_what_was_paid_and_could_not_be_kept_is_paid_again_and_never_disclosed(t
 
 
 def test_a_run_whose_name_imitates_lines_of_the_log_leaves_it_whole(tmp_path):
-    site = open_site("a", X, parse(NOISE), tmp_path)
+    site = open_site("a", X, parse(DP), tmp_path)
     names = ("\0packed", '","hash":"0"}\n{"seq":1,', '"prev":"' + "0" * 64 + '"', "\u2028", "a" * 100_000)
     for name in names:
         assert reasons(asked(site, RequestId(name, 0, 0, 0), Part("total", CHEAP, None, 0))) == [""]
     site.close()
     assert verify(tmp_path / "log.jsonl") == []
-    open_site("a", X, parse(NOISE), tmp_path).close()
+    open_site("a", X, parse(DP), tmp_path).close()
     lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
     assert [line["run"] for line in lines if line["kind"] == "release"] == list(names)
 
@@ -237,7 +235,7 @@ def test_a_run_whose_name_imitates_lines_of_the_log_leaves_it_whole(tmp_path):
 def test_a_log_without_its_last_answer_gives_the_same_noise_and_does_not_fit_the_heads(tmp_path):
     """The ledger does not see that the last line is gone; it has the answer, and the coordinator the head."""
     site, request_id, part = (
-        open_site("a", X, parse(NOISE), tmp_path),
+        open_site("a", X, parse(DP), tmp_path),
         RequestId("r", 0, 0, 0),
         Part("total", CHEAP, None, 0),
     )
@@ -248,7 +246,7 @@ def test_a_log_without_its_last_answer_gives_the_same_noise_and_does_not_fit_the
     number, _, head = first.head.partition(":")
     assert verify(log) == []
     assert "cut off" in str(verify(log, {int(number): head})[0])
-    site = open_site("a", X, parse(NOISE), tmp_path)
+    site = open_site("a", X, parse(DP), tmp_path)
     again = asked(site, request_id, part)
     assert codec.encode(replace(first, head="")) == codec.encode(replace(again, head=""))
     assert spent(site) == pytest.approx(CHEAP.privacy_cost)
@@ -257,15 +255,15 @@ def test_a_log_without_its_last_answer_gives_the_same_noise_and_does_not_fit_the
 
 
 def test_a_folder_that_is_copied_or_opened_twice_is_one_site_at_a_time(tmp_path):
-    """Of two copies of a folder only that goes on whose log has the head that the coordinator signed."""
+    """Of two summary tables of a folder only that goes on whose log has the head that the coordinator signed."""
     authority = Identity.new()
     one, two = tmp_path / "one", tmp_path / "two"
-    site = open_site("a", X, parse(NOISE), one, authority=authority.public)
+    site = open_site("a", X, parse(DP), one, authority=authority.public)
     with pytest.raises(LedgerError, match="in use by another process"):
-        open_site("a", X, parse(NOISE), one, authority=authority.public)
+        open_site("a", X, parse(DP), one, authority=authority.public)
     site.close()
     shutil.copytree(one, two)
-    sites = [open_site("a", X, parse(NOISE), folder, authority=authority.public) for folder in (one, two)]
+    sites = [open_site("a", X, parse(DP), folder, authority=authority.public) for folder in (one, two)]
     part = Part("total", CHEAP, None, 0)
     head = asked(sites[0], RequestId("r", 0, 0, 0), part).head
     signed = f"{head}:{authority.sign(countersignable('a', head)).hex()}"

@@ -91,7 +91,7 @@ def test_scales():
         given, scale="min-max", bounds=(("x", 0.0, 100.0), ("y", -1.0, 39.0))
     ).preparation.columns
     assert [(c.shift, c.scale) for c in bounded if isinstance(c, Number)] == [(0.0, 100.0), (-1.0, 40.0)]
-    assert bounded[2].scale == pytest.approx(np.sqrt(2))  # two levels lie 1 apart
+    assert bounded[2].scale == pytest.approx(np.sqrt(2))  # two categories lie 1 apart
     with pytest.raises(InputError, match="none for y"):
         agreed(given, scale="min-max", bounds=(("x", 0.0, 100.0),))
 
@@ -142,24 +142,24 @@ def test_constant_columns_and_columns_without_values_are_left_out_by_name():
 
 
 @pytest.mark.parametrize(
-    ("categorical", "said"),
+    ("categories", "warning"),
     [
-        (("ab", "ab", "cd"), r"c at r: no other site has any of its levels \(r: c, d; elsewhere: a, b\)"),
+        (("ab", "ab", "cd"), r"c at r: no other site has any of its categories \(r: c, d; elsewhere: a, b\)"),
         (("ab", "cd", "ef"), r"c at p, q, r: no .*\(p: a, b; q: c, d; r: e, f\)"),
         (("ab", "bc", "c"), ""),
-        (("ab", "ab", "cdefghijklmnopqr"), ""),  # one row a level: chance
+        (("ab", "ab", "cdefghijklmnopqr"), ""),  # one row a category: chance
         (("ab", "ab", ""), ""),
     ],
 )
-def test_levels_that_no_other_site_has_are_named_by_column_and_site(categories, said):
+def test_categories_that_no_other_site_has_are_named_by_column_and_site(categories, warning):
     n = 16
     given = {
         site: {"x": np.arange(float(n)) % 7, "c": [own[i % len(own)] if own else None for i in range(n)]}
         for site, own in zip("pqr", categories, strict=True)
     }
-    warnings = [line for line in agreed(given).warnings if "categorical" in line]
-    assert len(warnings) == bool(said)
-    assert all(re.match(said, line) for line in warnings), warnings
+    warnings = [line for line in agreed(given).warnings if "categories" in line]
+    assert len(warnings) == bool(warning)
+    assert all(re.match(warning, line) for line in warnings), warnings
 
 
 def test_differences_are_a_table_and_common_takes_the_rest():
@@ -229,38 +229,38 @@ def usual_sites(rng, mean, spread, n=80):
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_usual_change_of_units_is_told_by_site_and_column(unit):
-    change, said, (mean, spread) = UNITS[unit]
-    told = 0
+def test_a_usual_change_of_units_is_named_by_site_and_column(unit):
+    change, expected, (mean, spread) = UNITS[unit]
+    warned = 0
     for seed in range(20):
         given = usual_sites(np.random.default_rng(seed), mean, spread)
         assert agreed(given).warnings == ()
         given["s2"]["x"] = change(given["s2"]["x"])
         warnings = agreed(given).warnings
-        told += len(warnings) == 1 and warnings[0].startswith("x at s2: ") and said in warnings[0]
-    assert told >= 18
+        warned += len(warnings) == 1 and warnings[0].startswith("x at s2: ") and expected in warnings[0]
+    assert warned >= 18
 
 
 @pytest.mark.parametrize("sites", [("s1",), ("s2", "s3")], ids=["2 sites", "2 of 4 sites"])
 @pytest.mark.parametrize("unit", ["pounds", "inches", "Fahrenheit", "Kelvin"])
 def test_half_of_the_sites_have_another_unit(unit, sites):
-    change, said, (mean, spread) = UNITS[unit]
-    told = 0
+    change, expected, (mean, spread) = UNITS[unit]
+    warned = 0
     for seed in range(20):
         given = usual_sites(np.random.default_rng(seed), mean, spread)
         given = {site: given[site] for site in (("s0", "s1") if sites == ("s1",) else given)}
         for site in sites:
             given[site]["x"] = change(given[site]["x"])
         warnings = agreed(given).warnings
-        told += (
+        warned += (
             len(warnings) == 1
             and warnings[0].startswith(f"x at {', '.join(sites)}: ")
-            and re.search(rf"\((degrees )?{said}[,)]", warnings[0]) is not None
+            and re.search(rf"\((degrees )?{expected}[,)]", warnings[0]) is not None
         )
-    assert told >= 15
+    assert warned >= 15
 
 
-def test_trusted_sites_of_usual_differences_give_no_warning():
+def test_raw_mode_sites_of_usual_differences_give_no_warning():
     for seed in range(20):
         assert agreed(usual_sites(np.random.default_rng(seed), 75, 14), minimum=5).warnings == ()
 
@@ -282,10 +282,10 @@ def test_how_often_something_is_so_has_nothing_to_do_with_units():
     assert agreed(given).warnings == ()
 
 
-# ---------------------------------------------------------------- what is not told
+# ---------------------------------------------------------------- what is not disclosed
 
 
-def test_few_cells_and_rare_levels_are_not_told():
+def test_few_cells_and_rare_categories_are_not_disclosed():
     cells = {"x": np.arange(40.0), "c": ["a"] * 20 + ["b"] * 17 + ["odd"] * 3}
     cells["x"][:2] = np.nan
     cells["y"] = np.where(np.arange(40) < 3, 1.0, np.nan)
@@ -300,7 +300,7 @@ def test_few_cells_and_rare_levels_are_not_told():
     assert totals.count.tolist() == [38, 0]
     assert totals.sums[1] == 0
     assert totals.categories[2] == 0
-    assert 17 not in totals.categories  # what is hidden must not follow by subtraction
+    assert 17 not in totals.categories  # what is suppressed must not follow by subtraction
 
 
 def reply(given, question, minimum):
@@ -317,7 +317,7 @@ def conduct_each(given, minimum):
     return run_protocol(each(there.sites, AskSchema()), there).values()
 
 
-def test_rare_levels_are_merged_and_unknown_ones_have_a_place():
+def test_rare_categories_are_merged_and_unknown_ones_have_a_place():
     given = {"p": {"c": ["a"] * 60 + ["b"] * 38 + ["odd"] * 2}}
     agreement = agreed(given, min_category_share=0.05)
     (column,) = agreement.preparation.columns

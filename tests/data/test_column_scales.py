@@ -20,13 +20,13 @@ def agreed(tables, **preparation_options):
     )
 
 
-def skewed(seed=0, n=40, holes=0.0):
+def skewed(seed=0, n=40, missing=0.0):
     rng = np.random.default_rng(seed)
     tables = {}
     for i, name in enumerate("abc"):
         income = np.round(np.exp(rng.normal(7 + i / 3, 1.2, n + i)), 2)
         visits = rng.integers(1, 9, n + i).astype(float)  # many ties
-        income[rng.random(n + i) < holes] = np.nan
+        income[rng.random(n + i) < missing] = np.nan
         tables[name] = {"income": income, "visits": visits, "age": rng.normal(50, 9, n + i)}
     return tables
 
@@ -90,15 +90,15 @@ def test_columns_may_have_scales_of_their_own():
 @pytest.mark.parametrize("scale", ["robust", "log", "rank"])
 @pytest.mark.parametrize("missing", ["fill", "drop"])
 def test_missing_values_count_in_no_quantile(scale, missing):
-    tables = skewed(3, holes=0.2)
+    tables = skewed(3, missing=0.2)
     X = prepared(tables, agreed(tables, scales=(("income", scale),), missing=missing))
     raw = pooled(tables, "income")
     there = ~np.isnan(raw[:, 0])
     known = EXPECTED["robust" if scale == "robust" else scale](raw[there])
-    got = X[:, 0] if missing == "drop" else X[there, 0]
+    result = X[:, 0] if missing == "drop" else X[there, 0]
     if missing == "fill" and scale != "robust":  # the variance of all rows, filled ones at the mean
         known = known / np.sqrt(there.mean())
-    np.testing.assert_allclose(got, known[:, 0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(result, known[:, 0], rtol=1e-8, atol=1e-8)
     if missing == "fill":
         assert np.abs(X[~there, 0]).max() < 1e-9
 
@@ -124,7 +124,7 @@ def test_scales_of_unknown_columns_are_all_named():
         agreed(skewed(), scales=(("q", "log"), ("r", "rank")))
 
 
-def test_a_copy_has_no_ranks():
+def test_a_summary_table_has_no_ranks():
     columns = skewed()["a"]
     federation = Simulation.from_rows({"a": microaggregate(Table.from_columns(columns))})
     with pytest.raises(InputError, match=r"--scale rank of income needs all rows.*--log income"):
@@ -136,7 +136,7 @@ def test_ranks_of_values_beyond_all_others_are_0_and_1():
     np.testing.assert_allclose(column.shaped(np.array([-5.0, 2.0, 9.0])), [0.0, 0.5, 1.0])
 
 
-def test_a_tail_that_carries_the_distances_is_told_with_advice():
+def test_a_tail_that_dominates_the_distances_is_named_with_advice():
     rng = np.random.default_rng(0)
     tables = {s: {"crp": np.exp(rng.normal(0, 1.5, 400)), "age": rng.normal(50, 9, 400)} for s in "ab"}
     (warning,) = agreed(tables).warnings
@@ -146,7 +146,7 @@ def test_a_tail_that_carries_the_distances_is_told_with_advice():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_tail_is_told_of_usual_columns(seed):
+def test_usual_columns_give_no_warning_of_a_tail(seed):
     rng = np.random.default_rng(seed)
     columns = {
         "normal": rng.normal(size=300),

@@ -80,7 +80,7 @@ def test_rows_without_values_are_found_across_blocks(tmp_path):
         read_sites([whole], Reading(site_column="site"))
 
 
-def test_names_and_levels_have_one_form(tmp_path):
+def test_names_and_categories_have_one_form(tmp_path):
     """An umlaut is one sign or two; blanks around a name, or twice in it, are none of its."""
     path = write(tmp_path, "a.csv", "gro\u0308\u00dfe, b  c \nfu\u0308r,1\nf\u00fcr,2\n")
     table = read_table(path, Reading(columns=("gr\u00f6\u00dfe", "b c")))
@@ -111,7 +111,7 @@ def test_only_the_columns_asked_for(tmp_path):
     assert read_table(path, Reading(columns=("b",))).names == ("b",)
 
 
-def test_a_column_without_values_is_empty_and_one_with_too_many_levels_is_text(tmp_path):
+def test_a_column_without_values_is_empty_and_one_with_too_many_categories_is_text(tmp_path):
     rows = "".join(f",name {i}\n" for i in range(1500))
     table = read_table(write(tmp_path, "a.csv", "a,b\n" + rows), Reading())
     assert table.kinds == ("empty", "text")
@@ -187,9 +187,9 @@ def test_a_damaged_sparse_matrix_is_one_line(tmp_path):
     np.savez(tmp_path / "less.npz", **{name: part for name, part in parts.items() if name != "indptr"})
     sparse.save_npz(tmp_path / "flat.npz", sparse.coo_array(np.ones(3)))
     for name in (*wrong, "less", "flat"):
-        with pytest.raises(InputError, match=f"{name}.npz: ") as said:
+        with pytest.raises(InputError, match=f"{name}.npz: ") as failed:
             read_table(tmp_path / f"{name}.npz", Reading())
-        assert "\n" not in str(said.value)
+        assert "\n" not in str(failed.value)
 
 
 def test_on_disk_or_in_memory_the_table_is_the_same(tmp_path):
@@ -243,13 +243,13 @@ def test_text_far_down_is_found_at_its_line(tmp_path):
         read_table(path, Reading())
 
 
-def test_the_wrong_delimiter_is_told(tmp_path):
+def test_the_wrong_delimiter_is_named(tmp_path):
     path = write(tmp_path, "a.csv", "a;b\n1;2\n")
     with pytest.raises(InputError, match="looks split at a semicolon"):
         read_table(path, Reading(delimiter=","))
 
 
-def test_decimal_commas_are_told(tmp_path):
+def test_decimal_commas_are_named(tmp_path):
     path = write(tmp_path, "a.csv", "a;b\n1.5;2\n2,25;3\n")
     with pytest.raises(InputError, match="--decimal ,"):
         read_table(path, Reading())

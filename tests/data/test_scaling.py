@@ -83,7 +83,7 @@ def test_a_site_below_its_minimum_is_left_out():
     np.testing.assert_allclose(transform.shift, X.mean(axis=0))
 
 
-def test_a_view_does_not_change_its_rows():
+def test_a_transform_does_not_change_its_rows():
     X = np.ones((3, 2))
     Affine(np.ones(2), np.ones(2)).apply(X)
     assert X.tolist() == np.ones((3, 2)).tolist()

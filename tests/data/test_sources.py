@@ -24,10 +24,10 @@ CSV = "age,sex\n61.5,f\n48,m\n,f\n"
 
 
 def command(*words, **more):
-    got = CliRunner().invoke(app, [str(word) for word in words], **more)
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stdout, got.stderr
+    cells = CliRunner().invoke(app, [str(word) for word in words], **more)
+    if cells.exception is not None and not isinstance(cells.exception, SystemExit):
+        raise cells.exception
+    return cells.exit_code, cells.stdout, cells.stderr
 
 
 def same(one, two):
@@ -66,7 +66,7 @@ def test_packed_csv_is_read_as_if_it_were_not(plain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.csv.gz", gzip.compress(CSV.encode() * 2000, mtime=0)[:-40], "a.csv.gz: cannot be unpacked"),
         ("a.csv.gz", CSV.encode(), "a.csv.gz: cannot be unpacked"),
@@ -78,16 +78,16 @@ def test_packed_csv_is_read_as_if_it_were_not(plain, tmp_path):
         ("a.csv", CSV.encode(), None),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line(name, content, said, tmp_path):
+def test_a_file_that_cannot_be_read_is_one_line(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
-    if said is None:
+    if message is None:
         read_table(tmp_path / name, Reading())
         with pytest.raises(InputError, match="--query is for databases"):
             read_table(tmp_path / name, Reading(query="cohort.sql"))
         return
     code, _, err = command("fit", tmp_path / name, "-k", 2, "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (1, 1)
-    assert said in err
+    assert message in err
     assert not (tmp_path / "run").exists()
 
 
@@ -120,8 +120,8 @@ def test_a_sheet_of_a_workbook(plain, tmp_path):
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(InputError, match=r"a\.xlsx, row 6: '7\.5' in column 3, which has no name in row 1"):
         read_table(tmp_path / "a.xlsx", Reading(sheet="rows"))
-    for sheet, said in ((None, "which sheet\\? --sheet names one of notes, rows"), ("x", "no sheet x")):
-        with pytest.raises(InputError, match=said):
+    for sheet, message in ((None, "which sheet\\? --sheet names one of notes, rows"), ("x", "no sheet x")):
+        with pytest.raises(InputError, match=message):
             read_table(tmp_path / "a.xlsx", Reading(sheet=sheet))
 
 
@@ -151,17 +151,17 @@ def test_a_long_table_is_the_wide_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("p,f,v\n1,a,2\n1,a,3\n", "line 3: a second value of a for person 1"),
         ("p,f,v\n1,a,2\n,a,3\n", "line 3: no p"),
         ("p,f,w\n1,a,2\n", "no column v"),
-        ("p,f,v\n1,p,2\n", "both the column of persons and a feature"),
+        ("p,f,v\n1,p,2\n", "both the person column and a feature"),
     ],
 )
-def test_a_wrong_long_table_is_named(text, said, tmp_path):
+def test_a_wrong_long_table_is_named(text, message, tmp_path):
     (tmp_path / "long.csv").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_table(tmp_path / "long.csv", Reading(long=("p", "f", "v")))
 
 
@@ -187,13 +187,13 @@ def test_a_database_in_a_file(name, make, plain, tmp_path):
     same(read_table(tmp_path / name, Reading()), plain)
     (tmp_path / "cohort.sql").write_text("select age, sex\nfrom visits\nwhere age > 50;\n")
     assert len(read_table(tmp_path / name, Reading(query=str(tmp_path / "cohort.sql")))) == 1
-    for query, said in (
+    for query, message in (
         ("select nothing from visits", "the query failed: .*nothing"),
         ("delete from visits", "the query failed: .*read.?only"),
         ("select 1 as a, x'00' as b" if make is sqlite else "select 1 as a, [1] as b", "column b: .*neither"),
         ("   ;", "the query is empty"),
     ):
-        with pytest.raises(InputError, match=said) as failed:
+        with pytest.raises(InputError, match=message) as failed:
             read_table(Database(tmp_path / name, query), Reading())
         assert "\n" not in str(failed.value)
     same(read_table(tmp_path / name, Reading()), plain)  # nothing was deleted, nothing is held
@@ -202,9 +202,9 @@ def test_a_database_in_a_file(name, make, plain, tmp_path):
 def test_a_database_of_several_tables_needs_a_query(tmp_path):
     sqlite(tmp_path / "a.sqlite")
     with sqlite3.connect(tmp_path / "a.sqlite") as connection:
-        connection.execute("create table persons (a real)")
+        connection.execute("create table people (a real)")
     connection.close()
-    with pytest.raises(InputError, match="which rows\\? tables are persons, visits; --query"):
+    with pytest.raises(InputError, match="which rows\\? tables are people, visits; --query"):
         read_table(tmp_path / "a.sqlite", Reading())
 
 
@@ -214,7 +214,7 @@ def test_a_server_by_its_query(plain, server, tmp_path, monkeypatch):
     reader = Database(server.address("clinic", "reader"), query)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
-    with pytest.raises(InputError, match=r"no password supplied; PGPASSWORD or ~/\.pgpass gives it"):
+    with pytest.raises(InputError, match=r"no password supplied. Use PGPASSWORD or ~/\.pgpass"):
         read_table(reader, Reading())
     (tmp_path / "pgpass").write_text("*:*:clinic:reader:secret\n")
     (tmp_path / "pgpass").chmod(0o600)
@@ -234,7 +234,7 @@ def test_types_of_a_server(server):
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("select nothing from visits", 'the query {query} failed: column "nothing" does not exist'),
         ("delete from visits returning *", "cannot execute DELETE in a read-only transaction"),
@@ -247,7 +247,7 @@ def test_types_of_a_server(server):
         ("select age from visits where age < 0", "no rows"),
     ],
 )
-def test_a_wrong_query_is_one_line_and_nothing_is_written(query, said, server, tmp_path):
+def test_a_wrong_query_is_one_line_and_nothing_is_written(query, message, server, tmp_path):
     (tmp_path / "q.sql").write_text(query)
     words = ["--query", tmp_path / "q.sql"]
     address = server.address("clinic")
@@ -256,25 +256,25 @@ def test_a_wrong_query_is_one_line_and_nothing_is_written(query, said, server, t
         command("site", "summarize", tmp_path / "site", "--data", address, *words),
     ):
         assert (code, err.count("\n")) == (1, 1)
-        assert re.search(said.format(query=tmp_path / "q.sql"), err), err
+        assert re.search(message.format(query=tmp_path / "q.sql"), err), err
     assert [path.name for path in tmp_path.iterdir()] == ["q.sql"]
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
-        ("postgresql://reader:hush@host/clinic", "a password in the address would be written down"),
-        ("postgresql://host/clinic?password=hush", "a password in the address would be written down"),
+        ("postgresql://reader:hush@host/clinic", "a password in the address would be written to files"),
+        ("postgresql://host/clinic?password=hush", "a password in the address would be written to files"),
         ("mysql://host/clinic", "servers are addressed by postgresql://"),
         ("postgresql://127.0.0.1:1/clinic", "no connection: "),
         ("postgresql://reader:hush@[::1/clinic", "[::1/clinic: not the address of a server"),
     ],
 )
-def test_a_wrong_address_is_one_line_without_a_password(address, said, tmp_path):
+def test_a_wrong_address_is_one_line_without_a_password(address, message, tmp_path):
     (tmp_path / "q.sql").write_text("select 1 as a")
     code, _, err = command("fit", address, "-k", 2, "--query", tmp_path / "q.sql", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (1, 1)
-    assert said in err
+    assert message in err
     assert "hush" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["q.sql"]
 
@@ -303,7 +303,7 @@ for i in 1..30000 loop
     perform pg_sleep(0.02);
 end loop;
 raise exception 'nobody asked';
-end $$"""  # whoever waits within a query loses the connection
+end $$"""  # a connection that waits within a query is ended
 
 
 @pytest.mark.parametrize("words", [("fit", "{}", "-k", 2, "--out"), ("site", "summarize", "--data", "{}")])
@@ -334,7 +334,7 @@ def test_rows_beyond_memory_go_to_disk(server):
     same(held, spooled)
 
 
-def test_a_site_makes_its_copy_of_a_query(server, tmp_path):
+def test_a_site_makes_its_summary_table_of_a_query(server, tmp_path):
     server.run(
         "create table cohort as select g as person, (g * 7 % 50)::float8 as age, (g % 11)::float8 as crp "
         "from generate_series(1, 200) g",
@@ -342,11 +342,11 @@ def test_a_site_makes_its_copy_of_a_query(server, tmp_path):
     )
     (tmp_path / "q.sql").write_text("select person, age, crp from cohort order by person")
     code, out, err = command(
-        "site", "summarize", tmp_path / "north", "--data", server.address("clinic"), "--query", tmp_path / "q.sql",
-        "--person", "person",
+        "site", "summarize", tmp_path / "north", "--data", server.address("clinic"),
+        "--query", tmp_path / "q.sql", "--person", "person",
     )  # fmt: skip
     assert (code, err) == (0, "")
-    assert "200 persons" in out
+    assert "200 people" in out
     assert SummaryFolder(tmp_path / "north").read().names == ("age", "crp")
 
 

@@ -47,18 +47,18 @@ def test_is_by_site(value, by_site):
 
 
 def test_one_label_per_row():
-    got = inputs.group_rows(X, np.arange(6.0), ["b", "a", "b", "c", "a", "b"])
-    assert {s: r[:, 0].tolist() for s, r in got.rows.items()} == {"a": [2, 8], "b": [0, 4, 10], "c": [6]}
-    assert {s: w.tolist() for s, w in got.weights.items()} == {"a": [1, 4], "b": [0, 2, 5], "c": [3]}
-    stacked = np.concatenate([got.rows[s] for s in "abc"])
-    assert got.restored(stacked).tolist() == X.tolist()
+    result = inputs.group_rows(X, np.arange(6.0), ["b", "a", "b", "c", "a", "b"])
+    assert {s: r[:, 0].tolist() for s, r in result.rows.items()} == {"a": [2, 8], "b": [0, 4, 10], "c": [6]}
+    assert {s: w.tolist() for s, w in result.weights.items()} == {"a": [1, 4], "b": [0, 2, 5], "c": [3]}
+    by_site = np.concatenate([result.rows[s] for s in "abc"])
+    assert result.restored(by_site).tolist() == X.tolist()
 
 
 def test_no_labels_is_one_site():
-    got = inputs.group_rows(X, None, None)
-    assert list(got.rows) == ["site-0"]
-    assert got.rows["site-0"] is X
-    assert got.restored(np.arange(6)).tolist() == list(range(6))
+    result = inputs.group_rows(X, None, None)
+    assert list(result.rows) == ["site-0"]
+    assert result.rows["site-0"] is X
+    assert result.restored(np.arange(6)).tolist() == list(range(6))
 
 
 @pytest.mark.parametrize("labels", [[3, 1, 2] * 2, np.array([3, 1, 2] * 2), (1.5, 2.5, 3.5) * 2, "abcabc"])
@@ -211,10 +211,10 @@ def test_rows_that_differ_only_at_the_end():
 )
 def test_labels_of_any_kind_are_sites_in_the_order_of_their_text(labels):
     X = np.arange(8.0).reshape(4, 2)
-    got = inputs.group_rows(X, None, labels)
+    result = inputs.group_rows(X, None, labels)
     text = [str(v) for v in (labels.tolist() if isinstance(labels, np.ndarray) else labels)]
-    assert list(got.rows) == sorted(set(text))
-    for name, rows in got.rows.items():
+    assert list(result.rows) == sorted(set(text))
+    for name, rows in result.rows.items():
         np.testing.assert_array_equal(rows, X[[t == name for t in text]])
 
 

@@ -71,33 +71,39 @@ def model(**settings):
 
 def test_by_hand():
     X = np.array([[1.0, 2.0], [1.0, 4.0], [1.0, 0.0], [10.0, 2.0], [10.0, 4.0], [10.0, 0.0]])
-    got = FederatedKMeans(2, random_state=0).fit(X, sites=["a", "a", "b", "b", "c", "c"])
-    assert in_order(got.cluster_centers_).tolist() == [[1.0, 2.0], [10.0, 2.0]]
-    assert got.inertia_ == 16.0
-    assert len(set(got.labels_[:3])) == len(set(got.labels_[3:])) == 1
-    assert got.labels_[0] != got.labels_[3]
+    result = FederatedKMeans(2, random_state=0).fit(X, sites=["a", "a", "b", "b", "c", "c"])
+    assert in_order(result.cluster_centers_).tolist() == [[1.0, 2.0], [10.0, 2.0]]
+    assert result.inertia_ == 16.0
+    assert len(set(result.labels_[:3])) == len(set(result.labels_[3:])) == 1
+    assert result.labels_[0] != result.labels_[3]
 
 
 def test_fitted_attributes(data, labels):
-    got = model().fit(data, sites=labels)
-    assert got.cluster_centers_.shape == (3, 2)
-    assert got.labels_.tolist() == nearest(data, got.cluster_centers_).tolist()  # in the order of the rows
-    assert got.inertia_ == pytest.approx(inertia_of(data, got.cluster_centers_))
-    assert got.n_rounds_ == len(got.history_) - 1 == got.run_.rounds
-    assert got.n_features_in_ == 2
-    assert set(got.history_[0].answered) == set(labels)
-    assert isinstance(got.algorithm_, Lloyd)
-    assert list(got.get_feature_names_out()) == ["federatedkmeans0", "federatedkmeans1", "federatedkmeans2"]
+    result = model().fit(data, sites=labels)
+    assert result.cluster_centers_.shape == (3, 2)
+    assert (
+        result.labels_.tolist() == nearest(data, result.cluster_centers_).tolist()
+    )  # in the order of the rows
+    assert result.inertia_ == pytest.approx(inertia_of(data, result.cluster_centers_))
+    assert result.n_rounds_ == len(result.history_) - 1 == result.run_.rounds
+    assert result.n_features_in_ == 2
+    assert set(result.history_[0].answered) == set(labels)
+    assert isinstance(result.algorithm_, Lloyd)
+    assert list(result.get_feature_names_out()) == [
+        "federatedkmeans0",
+        "federatedkmeans1",
+        "federatedkmeans2",
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_as_good_as_pooling(seed):
     X = blobs(seed, n=500, k=6, spread=1.5)[0]
-    got = FederatedKMeans(6, random_state=seed).fit(
+    result = FederatedKMeans(6, random_state=seed).fit(
         X, sites=np.random.default_rng(seed).integers(9, size=500)
     )
-    assert got.inertia_ <= 1.002 * KMeans(6, n_init=10, random_state=seed).fit(X).inertia_
-    assert got.run_.exchanges <= 30
+    assert result.inertia_ <= 1.002 * KMeans(6, n_init=10, random_state=seed).fit(X).inertia_
+    assert result.run_.exchanges <= 30
 
 
 def test_labels_lists_and_dicts_of_sites_give_equal_results(data, labels):
@@ -119,23 +125,23 @@ def test_labels_lists_and_dicts_of_sites_give_equal_results(data, labels):
 
 def test_a_list_of_more_than_ten_sites_keeps_its_order(data):
     parts = np.array_split(data, 12)
-    got = model().fit(parts)
-    assert got.labels_.tolist() == got.predict(data).tolist()
-    assert got.history_[0].answered[:3] == ("site-00", "site-01", "site-02")
+    result = model().fit(parts)
+    assert result.labels_.tolist() == result.predict(data).tolist()
+    assert result.history_[0].answered[:3] == ("site-00", "site-01", "site-02")
 
 
 def test_without_sites_all_rows_are_one_site(data):
-    got = model().fit(data)
-    assert got.history_[0].answered == ("site-0",)
+    result = model().fit(data)
+    assert result.history_[0].answered == ("site-0",)
     np.testing.assert_allclose(
-        got.inertia_, KMeans(3, n_init=10, random_state=0).fit(data).inertia_, rtol=1e-6
+        result.inertia_, KMeans(3, n_init=10, random_state=0).fit(data).inertia_, rtol=1e-6
     )
 
 
 def test_sites_of_different_precision():
     X = blobs(1, n=60)[0]
-    got = model().fit({"a": X[:30].astype(np.float32), "b": X[30:]})
-    assert got.inertia_ == pytest.approx(model().fit({"a": X[:30], "b": X[30:]}).inertia_, rel=1e-4)
+    result = model().fit({"a": X[:30].astype(np.float32), "b": X[30:]})
+    assert result.inertia_ == pytest.approx(model().fit({"a": X[:30], "b": X[30:]}).inertia_, rel=1e-4)
 
 
 def test_rows_are_left_alone(data, labels):
@@ -198,16 +204,18 @@ def test_weights_in_any_form_of_the_sites(data):
 
 @pytest.mark.parametrize("scale", [None, "standard"])
 def test_predict_transform_score(data, labels, scale):
-    got = model(scale=scale).fit(data, sites=labels)
+    result = model(scale=scale).fit(data, sites=labels)
     seen = StandardScaler().fit_transform(data) if scale else data
-    centers = StandardScaler().fit(data).transform(got.cluster_centers_) if scale else got.cluster_centers_
+    centers = (
+        StandardScaler().fit(data).transform(result.cluster_centers_) if scale else result.cluster_centers_
+    )
     distances = np.sqrt(((seen[:, None] - centers) ** 2).sum(axis=2))
-    np.testing.assert_allclose(got.transform(data), distances, rtol=1e-9, atol=1e-9)
-    assert got.predict(data).tolist() == distances.argmin(axis=1).tolist() == got.labels_.tolist()
-    assert got.score(data) == pytest.approx(-((distances.min(axis=1) ** 2).sum()))
-    assert got.score(data) == pytest.approx(-got.inertia_)
+    np.testing.assert_allclose(result.transform(data), distances, rtol=1e-9, atol=1e-9)
+    assert result.predict(data).tolist() == distances.argmin(axis=1).tolist() == result.labels_.tolist()
+    assert result.score(data) == pytest.approx(-((distances.min(axis=1) ** 2).sum()))
+    assert result.score(data) == pytest.approx(-result.inertia_)
     w = np.arange(len(data)) % 3
-    assert got.score(data, sample_weight=w) == pytest.approx(-(w * distances.min(axis=1) ** 2).sum())
+    assert result.score(data, sample_weight=w) == pytest.approx(-(w * distances.min(axis=1) ** 2).sum())
 
 
 def test_fit_predict_and_a_pipeline(data, labels):
@@ -219,10 +227,10 @@ def test_fit_predict_and_a_pipeline(data, labels):
 
 
 def test_a_fitted_model_survives_pickling_and_cloning(data, labels):
-    got = model().fit(data, sites=labels)
-    again = pickle.loads(pickle.dumps(got))
-    assert again.predict(data).tolist() == got.labels_.tolist()
-    assert not hasattr(clone(got), "cluster_centers_")
+    result = model().fit(data, sites=labels)
+    again = pickle.loads(pickle.dumps(result))
+    assert again.predict(data).tolist() == result.labels_.tolist()
+    assert not hasattr(clone(result), "cluster_centers_")
 
 
 def test_not_yet_fitted(data):
@@ -232,25 +240,25 @@ def test_not_yet_fitted(data):
 
 
 def test_other_columns_than_fitted(data):
-    got = model().fit(data)
+    result = model().fit(data)
     with pytest.raises(ValueError, match="X has 1 features, but FederatedKMeans is expecting 2"):
-        got.predict(data[:, :1])
+        result.predict(data[:, :1])
     bad = data.copy()
     bad[3, 1] = np.nan
     with pytest.raises(InputError, match=r"X contains NaN .* row 3, column 1"):
-        got.predict(bad)
+        result.predict(bad)
 
 
 # ---------------------------------------------------------------- what is run
 
 
-@pytest.mark.filterwarnings("ignore:the rounds ran out")
+@pytest.mark.filterwarnings("ignore:the run stopped after")
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "fuzzy"])
 def test_every_method_by_name(data, labels, name):
-    got = model(method=name, n_init=3, participation=0.8, max_rounds=20).fit(data, sites=labels)
-    assert got.inertia_ < 1.2 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
-    assert got.labels_.tolist() == got.predict(data).tolist()
-    algorithm = got.algorithm_ if name in ("lloyd", "dual") else got.algorithm_.inner  # own restarts
+    result = model(method=name, n_init=3, participation=0.8, max_rounds=20).fit(data, sites=labels)
+    assert result.inertia_ < 1.2 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
+    assert result.labels_.tolist() == result.predict(data).tolist()
+    algorithm = result.algorithm_ if name in ("lloyd", "dual") else result.algorithm_.inner  # own restarts
     assert type(algorithm) is METHODS[name]
     assert (algorithm.k, algorithm.participation, algorithm.max_rounds) == (3, 0.8, 20)
 
@@ -262,7 +270,7 @@ def test_restarts_of_lloyd_are_its_own_and_of_others_a_best_of(data):
     assert isinstance(model(method="dwf", n_init=1).fit(data).algorithm_, DWF)
 
 
-@pytest.mark.filterwarnings("ignore:the rounds ran out")
+@pytest.mark.filterwarnings("ignore:the run stopped after")
 @pytest.mark.parametrize(
     "method",
     [
@@ -279,21 +287,21 @@ def test_restarts_of_lloyd_are_its_own_and_of_others_a_best_of(data):
     ids=lambda m: type(m).__name__,
 )
 def test_an_algorithm_keeps_its_own_settings(data, labels, method):
-    got = model(method=method).fit(data, sites=labels)
-    used = got.algorithm_.inner if isinstance(got.algorithm_, Restarts) else got.algorithm_
+    result = model(method=method).fit(data, sites=labels)
+    used = result.algorithm_.inner if isinstance(result.algorithm_, Restarts) else result.algorithm_
     meant = method.inner if isinstance(method, Restarts) else method
     for name, value in vars(meant).items():
         assert getattr(used, name) == (3 if name == "k" else value)
-    assert isinstance(method, Restarts) is False or got.algorithm_.n == 2
+    assert isinstance(method, Restarts) is False or result.algorithm_.n == 2
 
 
 def test_the_estimators_settings_hold_where_they_are_given(data, labels):
-    got = model(
+    result = model(
         method=DWF(tol=0.5), n_init=1, max_rounds=7, participation=2, protect="raw", min_cluster_size=2
     )
-    used = got.fit(data, sites=labels).algorithm_
+    used = result.fit(data, sites=labels).algorithm_
     assert (used.max_rounds, used.min_cluster_size, used.tol) == (7, 2, 0.5)
-    assert {len(r.answered) for r in got.history_[1:]} == {2}
+    assert {len(r.answered) for r in result.history_[1:]} == {2}
 
 
 def test_none_is_the_methods_own_setting_and_any_other_value_wins():
@@ -302,8 +310,8 @@ def test_none_is_the_methods_own_setting_and_any_other_value_wins():
     kept = FederatedKMeans(3, method=own, n_init=1)._algorithm()
     assert bits(kept) == bits(replace(own, k=3))
     usual = {"tol": 1e-4, "max_rounds": 300, "participation": 1.0, "min_cluster_size": 1, "init": "adaptive"}
-    told = FederatedKMeans(3, method=own, n_init=1, protect="raw", **usual)
-    assert bits(told._algorithm()) == bits(DWF(k=3))
+    records = FederatedKMeans(3, method=own, n_init=1, protect="raw", **usual)
+    assert bits(records._algorithm()) == bits(DWF(k=3))
     assert FederatedKMeans(3, method=Lloyd(n_starts=4))._algorithm().n_starts == 4
     assert FederatedKMeans(3, method=Lloyd(n_starts=4), n_init=10)._algorithm().n_starts == 10
     assert FederatedKMeans(3, method=Restarts(DWF(), 4), n_init=10)._algorithm().n == 10
@@ -319,7 +327,7 @@ def test_one_as_a_number_of_sites_is_not_all_of_them(data, labels):
     assert model(participation=1).fit(data).n_rounds_ > 0  # one site is one site
 
 
-def test_k_is_said_once():
+def test_k_is_set_once():
     X = blobs(1, n=30)[0]
     with pytest.raises(InputError, match="n_clusters=3, but the method has k=4"):
         model(method=DWF(k=4)).fit(X)
@@ -327,35 +335,35 @@ def test_k_is_said_once():
 
 @pytest.mark.parametrize("init", ["adaptive", "k-fed", "random"])
 def test_every_start_by_name(data, labels, init):
-    got = model(init=init).fit(data, sites=labels)
-    assert got.inertia_ <= 1.01 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
+    result = model(init=init).fit(data, sites=labels)
+    assert result.inertia_ <= 1.01 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
 
 
 @pytest.mark.parametrize("scale", [None, "standard"])
 def test_given_centres_are_in_the_columns_own_units(scale):
     X = np.vstack([blobs(1, n=60, k=2)[0] * [1.0, 1000.0]])
     start = X[[3, 40]]
-    got = FederatedKMeans(2, init=start, scale=scale, tol=0.0).fit(X, sites=np.arange(60) % 4)
+    result = FederatedKMeans(2, init=start, scale=scale, tol=0.0).fit(X, sites=np.arange(60) % 4)
     seen = StandardScaler().fit(X) if scale else StandardScaler(with_mean=False, with_std=False).fit(X)
     central = KMeans(2, init=seen.transform(start), n_init=1, tol=0.0).fit(seen.transform(X))
     np.testing.assert_allclose(
-        got.cluster_centers_, seen.inverse_transform(central.cluster_centers_), rtol=1e-9
+        result.cluster_centers_, seen.inverse_transform(central.cluster_centers_), rtol=1e-9
     )
-    assert got.inertia_ == pytest.approx(central.inertia_)
+    assert result.inertia_ == pytest.approx(central.inertia_)
     lists = FederatedKMeans(2, init=start.tolist(), scale=scale, tol=0.0).fit(X, sites=np.arange(60) % 4)
-    assert lists.cluster_centers_.tolist() == got.cluster_centers_.tolist()
+    assert lists.cluster_centers_.tolist() == result.cluster_centers_.tolist()
 
 
 def test_scaling_is_over_all_sites_never_each_by_its_own():
     """Two sites that each hold one cluster: scaled by their own they would fall on one another."""
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(50, 2)), rng.normal(size=(50, 2)) + np.array([0.0, 100.0])
-    got = FederatedKMeans(2, scale="standard", random_state=0).fit({"a": a, "b": b})
-    assert len(set(got.labels_[:50])) == len(set(got.labels_[50:])) == 1
-    assert got.labels_[0] != got.labels_[50]
-    assert isinstance(got.algorithm_, Scaled)
+    result = FederatedKMeans(2, scale="standard", random_state=0).fit({"a": a, "b": b})
+    assert len(set(result.labels_[:50])) == len(set(result.labels_[50:])) == 1
+    assert result.labels_[0] != result.labels_[50]
+    assert isinstance(result.algorithm_, Scaled)
     central = KMeans(2, n_init=10, random_state=0).fit(StandardScaler().fit_transform(np.vstack([a, b])))
-    assert got.inertia_ == pytest.approx(central.inertia_)
+    assert result.inertia_ == pytest.approx(central.inertia_)
 
 
 def test_random_state_of_every_kind(data, labels):
@@ -387,18 +395,18 @@ def test_number_of_threads_is_irrelevant(data, labels):
 
 
 def test_progress_and_checkpoint(data, labels, tmp_path):
-    told = []
+    records = []
     settings = {
         "init": "random",
         "n_init": 1,
         "tol": 0.0,
         "checkpoint": tmp_path / "run",
-        "progress": told.append,
+        "progress": records.append,
     }
     first = model(**settings).fit(data, sites=labels)
-    assert told == list(first.history_)
+    assert records == list(first.history_)
     again = model(**settings).fit(data, sites=labels)
-    assert len(told) == len(first.history_)  # nothing was run again
+    assert len(records) == len(first.history_)  # nothing was run again
     assert bits(again.run_.state) == bits(first.run_.state)
     assert again.inertia_ == first.inertia_
     with pytest.raises(CheckpointError, match="checkpoint of seed 0, this run has seed 1"):
@@ -408,16 +416,16 @@ def test_progress_and_checkpoint(data, labels, tmp_path):
         model(**settings).fit(data, sites=labels)
 
 
-def test_min_cluster_size_hides_and_still_clusters(data):
-    got = model(protect="raw", min_cluster_size=5).fit(data, sites=np.arange(len(data)) % 3)
-    assert got.algorithm_.min_cluster_size == 5
-    assert got.inertia_ == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(data).inertia_)
+def test_min_cluster_size_suppresses_and_still_clusters(data):
+    result = model(protect="raw", min_cluster_size=5).fit(data, sites=np.arange(len(data)) % 3)
+    assert result.algorithm_.min_cluster_size == 5
+    assert result.inertia_ == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(data).inertia_)
 
 
-def test_a_minimum_that_hides_much_is_said(data):
+def test_a_minimum_that_suppresses_much_warns(data):
     sites = np.where(np.arange(150) < 120, np.arange(150) % 3, np.arange(150) // 3)  # ten sites of three rows
     with pytest.warns(
-        UserWarning, match=r"min_cluster_size=5 hid 20\.0% of the rows, with \d+\.\d% of the inertia"
+        UserWarning, match=r"min_cluster_size=5 suppressed 20\.0% of the rows, with \d+\.\d% of the inertia"
     ):
         model(protect="raw", min_cluster_size=5).fit(data, sites=sites)
 
@@ -434,13 +442,13 @@ def test_five_hundred_sites_of_ten_rows():
 
 def test_fit_federation_never_sees_a_row(data, labels):
     rows = {name: data[labels == name] for name in set(labels)}
-    got = model().fit_federation(Simulation.from_rows(rows))
+    result = model().fit_federation(Simulation.from_rows(rows))
     simulated = model().fit(data, sites=labels)
-    assert got.cluster_centers_.tolist() == simulated.cluster_centers_.tolist()
-    assert got.inertia_ == simulated.inertia_
-    assert not hasattr(got, "labels_")
-    assert got.predict(data).tolist() == simulated.labels_.tolist()
-    assert got.n_features_in_ == 2
+    assert result.cluster_centers_.tolist() == simulated.cluster_centers_.tolist()
+    assert result.inertia_ == simulated.inertia_
+    assert not hasattr(result, "labels_")
+    assert result.predict(data).tolist() == simulated.labels_.tolist()
+    assert result.n_features_in_ == 2
 
 
 def test_fit_federation_with_a_silent_site(data, labels):
@@ -448,8 +456,8 @@ def test_fit_federation_with_a_silent_site(data, labels):
         Site(name, data[labels == name], guards=[Declines("closed")] if name == "sea" else [])
         for name in sorted(set(labels))
     ]
-    got = model(scale="standard").fit_federation(Simulation(sites))
-    assert all(r.silent == {"sea": "closed"} for r in got.history_)
+    result = model(scale="standard").fit_federation(Simulation(sites))
+    assert all(r.silent == {"sea": "closed"} for r in result.history_)
     with pytest.raises(TooFewAnswersError, match=r"4 of 5 sites answered, 5 needed; missing: sea \(closed\)"):
         model(quorum=1.0).fit_federation(Simulation(sites))
 
@@ -592,12 +600,12 @@ def test_without_a_seed_a_fit_goes_on_with_the_seed_of_its_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("k-fed", "dual")])
 @pytest.mark.parametrize("n_init", [1, 3])
-def test_rounds_that_ran_out_are_told_and_counted(name, n_init):
+def test_a_run_that_reaches_max_rounds_warns_and_counts_them(name, n_init):
     X = np.random.default_rng(0).normal(size=(300, 3))
     kind = FederatedFuzzyCMeans if name == "fuzzy" else FederatedKMeans
     settings = {} if name == "fuzzy" else {"method": name}
     given = kind(6, max_rounds=2, n_init=n_init, init="random", random_state=0, tol=1e-9, **settings)
-    with pytest.warns(ConvergenceWarning, match="ran out after 2, .* raise max_rounds"):
+    with pytest.warns(ConvergenceWarning, match="stopped after 2 rounds, .* Raise max_rounds"):
         given.fit(X, sites=np.arange(300) % 3)
     assert given.n_rounds_ == 2
 
@@ -617,11 +625,11 @@ def test_tables_of_sites_are_aligned_by_name(data):
     pd_tables = frames(data)
     expected = model().fit(pd_tables)
     mixed = pd_tables | {"b": pd_tables["b"][["y", "x"]]}
-    got = model().fit(mixed)
-    assert np.array_equal(got.cluster_centers_, expected.cluster_centers_)
-    assert got.feature_names_in_.tolist() == ["x", "y"]
+    result = model().fit(mixed)
+    assert np.array_equal(result.cluster_centers_, expected.cluster_centers_)
+    assert result.feature_names_in_.tolist() == ["x", "y"]
     with pytest.raises(ValueError, match="feature names"):
-        got.predict(mixed["b"])
+        result.predict(mixed["b"])
 
 
 def test_tables_of_sites_whose_columns_differ_are_refused(data):

@@ -23,7 +23,7 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore:the rounds ran out")
+@pytest.mark.filterwarnings("ignore:the run stopped after")
 @pytest.mark.filterwarnings("ignore:centres .* coincide")
 @parametrize_with_checks(
     [FederatedFuzzyCMeans(2, m=1.5, merge="avg2", scale="standard", n_init=2, max_rounds=20, random_state=0)]
@@ -56,14 +56,14 @@ def pooled_fcm(X, centers, m, steps=500):
 
 @pytest.mark.parametrize("m", [2.0, 1.4])
 def test_it_ends_where_pooled_fuzzy_c_means_does(data, labels, m):
-    got = model(m=m, tol=1e-9).fit(data, sites=labels)
-    centers, u, objective = pooled_fcm(data, got.cluster_centers_ + 0.3, m)
-    assert np.allclose(got.cluster_centers_, centers, atol=1e-6)
-    assert got.objective_ == pytest.approx(objective, rel=1e-9)
-    assert np.allclose(got.predict_proba(data), u, atol=1e-6)
-    assert (got.labels_ == u.argmax(axis=1)).all()
-    assert got.score(data) == pytest.approx(-objective, rel=1e-9)
-    assert got.coincidence_ is None
+    result = model(m=m, tol=1e-9).fit(data, sites=labels)
+    centers, u, objective = pooled_fcm(data, result.cluster_centers_ + 0.3, m)
+    assert np.allclose(result.cluster_centers_, centers, atol=1e-6)
+    assert result.objective_ == pytest.approx(objective, rel=1e-9)
+    assert np.allclose(result.predict_proba(data), u, atol=1e-6)
+    assert (result.labels_ == u.argmax(axis=1)).all()
+    assert result.score(data) == pytest.approx(-objective, rel=1e-9)
+    assert result.coincidence_ is None
 
 
 def test_ways_to_hand_in_sites_agree(data, labels):
@@ -77,13 +77,13 @@ def test_ways_to_hand_in_sites_agree(data, labels):
 
 
 def test_distances_memberships_and_labels_belong_together(data, labels):
-    got = model().fit(data, sites=labels)
-    u, distance = got.predict_proba(data), got.transform(data)
+    result = model().fit(data, sites=labels)
+    u, distance = result.predict_proba(data), result.transform(data)
     assert np.allclose(u.sum(axis=1), 1)
     assert (u.argmax(axis=1) == distance.argmin(axis=1)).all()
-    assert (got.predict(data) == got.labels_).all()
-    assert (got.fit_predict(data) == got.labels_).all()
-    assert list(got.get_feature_names_out()) == [f"federatedfuzzycmeans{j}" for j in range(3)]
+    assert (result.predict(data) == result.labels_).all()
+    assert (result.fit_predict(data) == result.labels_).all()
+    assert list(result.get_feature_names_out()) == [f"federatedfuzzycmeans{j}" for j in range(3)]
 
 
 def test_weights_count_as_repeated_rows(data, labels):
@@ -99,10 +99,10 @@ def test_weights_count_as_repeated_rows(data, labels):
 
 def test_scaled_columns(data, labels):
     wide = data * [1.0, 1000.0]
-    got = model(scale="standard").fit(wide, sites=labels)
+    result = model(scale="standard").fit(wide, sites=labels)
     other = make_pipeline(StandardScaler(), model()).fit(wide)
-    assert np.allclose(got.predict_proba(wide), other.predict_proba(wide), atol=1e-3)
-    assert isinstance(got.algorithm_, Scaled)
+    assert np.allclose(result.predict_proba(wide), other.predict_proba(wide), atol=1e-3)
+    assert isinstance(result.algorithm_, Scaled)
 
 
 def test_what_is_run(data):
@@ -126,10 +126,10 @@ def test_what_is_run(data):
 
 
 def test_clone_and_pickle(data, labels):
-    got = model(m=1.8, merge="avg1").fit(data, sites=labels)
-    assert clone(got).get_params() == got.get_params()
-    again = pickle.loads(pickle.dumps(got))
-    assert (again.predict_proba(data) == got.predict_proba(data)).all()
+    result = model(m=1.8, merge="avg1").fit(data, sites=labels)
+    assert clone(result).get_params() == result.get_params()
+    again = pickle.loads(pickle.dumps(result))
+    assert (again.predict_proba(data) == result.predict_proba(data)).all()
 
 
 def test_float32_rows(data, labels):
@@ -140,29 +140,31 @@ def test_float32_rows(data, labels):
     assert small.predict_proba(data.astype(np.float32)).dtype == np.float64
 
 
-@pytest.mark.filterwarnings("ignore:the rounds ran out")
-def test_centres_that_coincide_are_told_with_an_m_that_would_do():
+@pytest.mark.filterwarnings("ignore:the run stopped after")
+def test_centres_that_coincide_are_named_with_an_m_that_separates_them():
     rng = np.random.default_rng(0)
     X = np.concatenate([c + rng.normal(size=(100, 30)) for c in rng.normal(size=(3, 30))])
     with pytest.warns(
         UserWarning, match=r"centres \{0, 1, 2\} coincide: m=2 is too large .* below m=.*; try m=1\."
-    ) as told:
-        got = model().fit(X)
-    assert told[-1].filename == __file__
-    assert got.coincidence_.groups == ((0, 1, 2),)
-    better = model(m=got.coincidence_.suggestion).fit(X)  # warnings are errors here
+    ) as warned:
+        result = model().fit(X)
+    assert warned[-1].filename == __file__
+    assert result.coincidence_.groups == ((0, 1, 2),)
+    better = model(m=result.coincidence_.suggestion).fit(X)  # warnings are errors here
     assert better.coincidence_ is None
 
 
-def test_hidden_memberships_are_told():
+def test_suppressed_memberships_warn():
     X = blobs(3, n=60, k=3, spread=3.0)[0]
-    with pytest.warns(UserWarning, match=r"min_cluster_size=8 hid .*% of the memberships"):
+    with pytest.warns(UserWarning, match=r"min_cluster_size=8 suppressed .*% of the memberships"):
         model(protect="raw", min_cluster_size=8).fit(X, sites=np.arange(60) // 10)
 
 
 @pytest.mark.parametrize("m", [1, 1.0, 0.3, np.nan, "soft"])
 def test_m_of_one_or_less_is_an_error_with_the_reason(data, m):
-    with pytest.raises(InputError, match=r"m must be a finite number above 1, .* Near m = 1 they become 0 or 1"):
+    with pytest.raises(
+        InputError, match=r"m must be a finite number above 1, .* Near m = 1 they become 0 or 1"
+    ):
         model(m=m).fit(data)
 
 
@@ -195,12 +197,12 @@ def test_bad_rows(data):
 
 @pytest.mark.parametrize("method", ["fuzzy", Fuzzy(), Restarts(Fuzzy(merge="avg2"), 2)])
 def test_federated_k_means_points_to_the_fuzzy_estimator(data, method):
-    with pytest.raises(InputError, match="use FederatedFuzzyCMeans"):
+    with pytest.raises(InputError, match="Use FederatedFuzzyCMeans"):
         FederatedKMeans(3, method=method).fit(data)
 
 
 def test_a_federation_with_a_minimum_size_ends_near_pooling(data):
     sites = [Site(f"s{i}", data[i::3], min_cluster_size=5) for i in range(3)]
-    got = model(m=1.5).fit_federation(Simulation(sites))
+    result = model(m=1.5).fit_federation(Simulation(sites))
     whole = model(m=1.5).fit(data)
-    assert got.score(data) == pytest.approx(whole.score(data), rel=0.02)
+    assert result.score(data) == pytest.approx(whole.score(data), rel=0.02)

@@ -76,8 +76,8 @@ def test_clones():
     [
         ({"dp": 1.0}, "dp must be None or unpooled.Gaussian"),
         ({"dp": Gaussian(lower=[0, 0], upper=1)}, "bounds for 2 columns, X has 5"),
-        ({"dp": DP, "method": "dwf"}, "one method"),
-        ({"dp": DP, "init": X[:4]}, "init cannot be given"),
+        ({"dp": DP, "method": "dwf"}, "dp has a method of its own"),
+        ({"dp": DP, "init": X[:4]}, "init cannot be used"),
         ({"dp": DP, "participation": 0.5}, "participation must be 1.0"),
         ({"dp": DP, "scale": "robust"}, "scale"),
         ({"scale": "bounds"}, "scale"),
@@ -94,7 +94,7 @@ def test_weights_are_refused():
 
 
 def test_a_forecast_warns_before_and_refuses():
-    with pytest.raises(ForecastRefusedError, match="clusters of 9,000 rows would drown"):
+    with pytest.raises(ForecastRefusedError, match="clusters of 9,000 rows: n mu"):
         FederatedKMeans(40, dp=Gaussian(0.1, lower=-15, upper=15, rows=9000)).fit(X)
     seen = []
     with warnings.catch_warnings(record=True) as caught:
@@ -105,7 +105,7 @@ def test_a_forecast_warns_before_and_refuses():
             progress=lambda record: seen.append(len(caught)),
         ).fit(X)
     assert seen[0] == 1  # before the first release
-    assert "noise may hide or shift some clusters" in str(caught[0].message)
+    assert "noise may obscure or shift some clusters" in str(caught[0].message)
     assert caught[0].filename == __file__
 
 
@@ -115,7 +115,7 @@ class Charges(Guard):
     def __init__(self, left):
         self.left = left
 
-    def check_questions(self, request, views):
+    def check_questions(self, request, rows):
         for part in request.parts:
             if not isinstance(part.question, PrivateQuestion):
                 raise QueryRefusedError("answered without noise")

@@ -56,7 +56,7 @@ def test_known_k_is_found(k, seed):
     assert any("describe the rows best" in reason for reason in choice.reasons)
 
 
-def test_known_k_is_found_where_small_groups_are_hidden():
+def test_known_k_is_found_where_small_groups_are_suppressed():
     choice = analysed(groups(4, 3, 500, 5), range(2, 9), minimum=5).state.choice
     assert (choice.k, choice.clear) == (4, True), choice.reasons
 
@@ -113,20 +113,22 @@ def test_with_too_many_columns_for_a_covariance_the_borders_and_the_silhouette_d
     assert np.isnan(found.gains).all()
 
 
-def test_copies_give_the_same_answer():
+def test_summary_tables_give_the_same_answer():
     X, blob = groups(4, 3, 900, 6), np.random.default_rng(6).standard_normal((900, 3))
     found = []
     for rows in (X, blob):
         tables = {f"s{i}": Table.from_columns({f"x{j}": rows[i::3, j] for j in range(3)}) for i in range(3)}
-        copies = Simulation.from_rows({name: microaggregate(table) for name, table in tables.items()})
+        summaries = Simulation.from_rows({name: microaggregate(table) for name, table in tables.items()})
         found.append(
-            run(Analysis(PreparationOptions(), tuple(Lloyd(k=k) for k in range(2, 8))), copies).state.choice
+            run(
+                Analysis(PreparationOptions(), tuple(Lloyd(k=k) for k in range(2, 8))), summaries
+            ).state.choice
         )
     assert [choice.k for choice in found] == [4, 1]
     assert [choice.clear for choice in found] == [True, False]
 
 
-def test_where_sites_are_too_small_to_show_their_groups_no_k_is_clear():
+def test_where_sites_are_too_small_to_disclose_their_groups_no_k_is_clear():
     X = groups(5, 3, 3000, 2)
     tables = {f"s{i:03d}": Table.from_columns({f"x{j}": X[i::150, j] for j in range(3)}) for i in range(150)}
     methods = tuple(Lloyd(k=k, min_cluster_size=5) for k in range(2, 11))
@@ -155,26 +157,26 @@ def test_scores_are_scikit_learns():
     X = groups(3, 2, 300, 0)
     fitted = KMeans(3, n_init=1, random_state=0).fit(X)
     there = Simulation.from_rows({"a": X[:100], "b": X[100:]})
-    got = run_protocol(score(there.sites, fitted.cluster_centers_, np.zeros((0, 3, 2))), there)
-    assert got.inertia == pytest.approx(fitted.inertia_)
-    assert got.calinski_harabasz == pytest.approx(sk.calinski_harabasz_score(X, fitted.labels_))
-    assert got.davies_bouldin == pytest.approx(sk.davies_bouldin_score(X, fitted.labels_))
-    assert (got.stability, got.restarts) == (1.0, 0)
+    result = run_protocol(score(there.sites, fitted.cluster_centers_, np.zeros((0, 3, 2))), there)
+    assert result.inertia == pytest.approx(fitted.inertia_)
+    assert result.calinski_harabasz == pytest.approx(sk.calinski_harabasz_score(X, fitted.labels_))
+    assert result.davies_bouldin == pytest.approx(sk.davies_bouldin_score(X, fitted.labels_))
+    assert (result.stability, result.restarts) == (1.0, 0)
 
 
 def test_stability_is_the_adjusted_rand_index_of_the_restarts():
     rng = np.random.default_rng(0)
     X, centers, others = rng.normal(size=(200, 2)), rng.normal(size=(3, 2)), rng.normal(size=(2, 3, 2))
     there = Simulation.from_rows({"a": X[:90], "b": X[90:]})
-    trace = RoundLog()
-    got = run_protocol(score(there.sites, centers, others), there, trace=trace)
+    round_log = RoundLog()
+    result = run_protocol(score(there.sites, centers, others), there, round_log=round_log)
 
     def labels(c):
         return ((X[:, None] - c) ** 2).sum(axis=2).argmin(axis=1)
 
     expected = np.mean([sk.adjusted_rand_score(labels(centers), labels(o)) for o in others])
-    assert got.stability == pytest.approx(expected)
-    assert trace.exchanges == 1
+    assert result.stability == pytest.approx(expected)
+    assert round_log.exchanges == 1
 
 
 def test_adjusted_rand_of_counts():
@@ -188,9 +190,9 @@ def test_adjusted_rand_of_counts():
 def test_gain_by_hand():
     """Two clusters of half the rows each at -2 and 2, of variance 1: T is 5, W is 1."""
     there = Simulation.from_rows({"a": np.array([[-3.0], [-1.0], [1.0], [3.0]])})
-    got = run_protocol(score(there.sites, np.array([[-2.0], [2.0]]), np.zeros((0, 2, 1))), there)
+    result = run_protocol(score(there.sites, np.array([[-2.0], [2.0]]), np.zeros((0, 2, 1))), there)
     price = 1 * 2 * np.log(4) / 8
-    assert gain(got, np.array([[5.0]]), 4, np.eye(1)) == pytest.approx(-np.log(2) + np.log(5) / 2 - price)
+    assert gain(result, np.array([[5.0]]), 4, np.eye(1)) == pytest.approx(-np.log(2) + np.log(5) / 2 - price)
 
 
 def test_gain_does_not_change_with_the_units_or_slant_of_columns():
@@ -199,11 +201,11 @@ def test_gain_does_not_change_with_the_units_or_slant_of_columns():
     labels = KMeans(3, n_init=3, random_state=0).fit(X).labels_
     centers = np.array([X[labels == j].mean(axis=0) for j in range(3)])
     there = Simulation.from_rows({"a": X[:100], "b": X[100:]})
-    got = run_protocol(score(there.sites, centers, np.zeros((0, 3, 4))), there)
-    slanted = replace(got, means=got.means @ turn)
+    result = run_protocol(score(there.sites, centers, np.zeros((0, 3, 4))), there)
+    slanted = replace(result, means=result.means @ turn)
     covariance = np.cov(X.T, bias=True)
     there, turned = (
-        gain(s, c, 300, np.eye(4)) for s, c in ((got, covariance), (slanted, turn.T @ covariance @ turn))
+        gain(s, c, 300, np.eye(4)) for s, c in ((result, covariance), (slanted, turn.T @ covariance @ turn))
     )
     assert there == pytest.approx(turned)
 
@@ -213,8 +215,8 @@ def test_borders_by_hand():
     X = np.array([-9.0, -2.0, -1.5, 0.5, 1.5, 3.9, 4.1, 8.0, 9.5])[:, None]
     weights = np.array([1.0, 1, 1, 1, 2, 1, 1, 1, 1])
     there = Simulation.from_rows({"a": X[:4], "b": X[4:]}, weights={"a": weights[:4], "b": weights[4:]})
-    got = run_protocol(total(there.sites, AskBorders(np.array([[0.0], [8.0]]))), there)
-    assert got.counts.tolist() == [[1, 2, 0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 0, 1]]
+    result = run_protocol(total(there.sites, AskBorders(np.array([[0.0], [8.0]]))), there)
+    assert result.counts.tolist() == [[1, 2, 0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -293,21 +295,21 @@ CENTERS = np.array([[0.0, 0.0], [8.0, 0.0]])
     ],
     ids=["borders", "profile", "outline"],
 )
-def test_a_trusted_site_counts_one_heavy_row_as_one(question, field):
-    """A row of weight 10 alone in its cell is not shown; ten rows of weight 1 are."""
+def test_a_raw_mode_site_counts_one_heavy_row_as_one(question, field):
+    """A row of weight 10 alone in its cell is suppressed; ten rows of weight 1 are disclosed."""
     rows = np.vstack([np.zeros((20, 2)), [[8.0, 0.0]]])
     heavy = np.append(np.ones(20), 10.0)
     many = np.vstack([np.zeros((20, 2)), np.tile([[8.0, 0.0]], (10, 1))])
-    told = []
+    disclosed = []
     for X, weights in ((rows, heavy), (many, None)):
         site = Site("a", X, weights, min_cluster_size=5)
         request = Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))
-        told.append(getattr(site.answer(request).replies[0], field).reshape(2, -1).sum(axis=1).tolist())
-    assert told[0][1] == 0.0
-    assert told[1] == [20.0, 10.0]
+        disclosed.append(getattr(site.answer(request).replies[0], field).reshape(2, -1).sum(axis=1).tolist())
+    assert disclosed[0][1] == 0.0
+    assert disclosed[1] == [20.0, 10.0]
 
 
-def test_the_covariance_of_a_trusted_site_is_not_that_of_one_heavy_row():
+def test_the_covariance_of_a_raw_mode_site_is_not_that_of_one_heavy_row():
     site = Site("a", np.array([[8.0, 1.0], [0.0, 0.0]]), np.array([10.0, 0.01]), min_cluster_size=5)
     request = Request(RequestId("r", 0, 0, 0), (Part("total", AskCovariance(np.zeros(2)), None, 0),))
     assert not site.answer(request).replies[0].mass.any()

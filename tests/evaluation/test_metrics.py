@@ -67,7 +67,7 @@ def test_simplified_silhouette_equals_its_definition(seed):
     assert asked(metrics.simplified_silhouette, rows, centers) == pytest.approx(expected)
 
 
-def test_a_centre_without_rows_is_no_cluster():
+def test_a_centre_without_rows_is_not_a_cluster():
     rows, X, centers, labels = case(0)
     more = np.vstack([centers, [[1e4] * 3]])
     assert asked(metrics.davies_bouldin, rows, more) == pytest.approx(sk.davies_bouldin_score(X, labels))
@@ -94,16 +94,16 @@ def test_majority_accuracy_by_hand():
         metrics.majority_accuracy(truth, labels[:4])
 
 
-def test_evaluate_says_what_scikit_learn_says():
+def test_evaluate_agrees_with_scikit_learn():
     _, X, _, labels = case(2)
     truth = np.random.default_rng(0).integers(3, size=len(X))
-    got = metrics.evaluate(X, labels, truth)
-    assert got["silhouette"] == pytest.approx(sk.silhouette_score(X, labels))
-    assert got["davies_bouldin"] == pytest.approx(sk.davies_bouldin_score(X, labels))
-    assert got["calinski_harabasz"] == pytest.approx(sk.calinski_harabasz_score(X, labels))
-    assert got["ari"] == pytest.approx(sk.adjusted_rand_score(truth, labels))
-    assert got["v_measure"] == pytest.approx(sk.v_measure_score(truth, labels))
-    assert got["majority_accuracy"] == pytest.approx(metrics.majority_accuracy(truth, labels))
+    result = metrics.evaluate(X, labels, truth)
+    assert result["silhouette"] == pytest.approx(sk.silhouette_score(X, labels))
+    assert result["davies_bouldin"] == pytest.approx(sk.davies_bouldin_score(X, labels))
+    assert result["calinski_harabasz"] == pytest.approx(sk.calinski_harabasz_score(X, labels))
+    assert result["ari"] == pytest.approx(sk.adjusted_rand_score(truth, labels))
+    assert result["v_measure"] == pytest.approx(sk.v_measure_score(truth, labels))
+    assert result["majority_accuracy"] == pytest.approx(metrics.majority_accuracy(truth, labels))
     assert set(metrics.evaluate(X, labels)) == {"silhouette", "davies_bouldin", "calinski_harabasz"}
 
 
@@ -178,18 +178,18 @@ def test_an_index_of_one_cluster_is_refused():
             asked(index, {"a": np.zeros((4, 1))}, np.ones((1, 1)))
 
 
-def test_borderline_rows_by_hand_and_hidden():
+def test_borderline_rows_by_hand_and_suppressed():
     rows = {"a": np.array([[0.0], [1.0], [5.0], [5.1]]), "b": np.array([[9.0], [10.0]])}
     centers = np.array([[0.0], [10.0]])
     federation = Simulation.from_rows(rows)
-    got = run_protocol(metrics.borderline(federation.sites, centers), federation)
-    assert (got["a"].clear.tolist(), got["a"].borderline.tolist()) == ([2, 0], [1, 1])
-    assert (got["b"].clear.tolist(), got["b"].borderline.tolist()) == ([0, 2], [0, 0])
-    assert (got["a"] + got["b"]).share.tolist() == pytest.approx([1 / 3, 1 / 3])
-    hidden = Simulation.from_rows(rows, min_cluster_size=2)
-    got = run_protocol(metrics.borderline(hidden.sites, centers), hidden)
-    assert (got["a"].clear.tolist(), got["a"].borderline.tolist()) == ([2, 0], [0, 0])
-    assert np.isnan(got["a"].share[1])
+    result = run_protocol(metrics.borderline(federation.sites, centers), federation)
+    assert (result["a"].clear.tolist(), result["a"].borderline.tolist()) == ([2, 0], [1, 1])
+    assert (result["b"].clear.tolist(), result["b"].borderline.tolist()) == ([0, 2], [0, 0])
+    assert (result["a"] + result["b"]).share.tolist() == pytest.approx([1 / 3, 1 / 3])
+    federation = Simulation.from_rows(rows, min_cluster_size=2)
+    result = run_protocol(metrics.borderline(federation.sites, centers), federation)
+    assert (result["a"].clear.tolist(), result["a"].borderline.tolist()) == ([2, 0], [0, 0])
+    assert np.isnan(result["a"].share[1])
 
 
 def test_sse_and_gaps_of_the_paper():

@@ -15,7 +15,7 @@ MINIMUM = 5
 
 @pytest.fixture(scope="module")
 def watched():
-    """An analysis over three sites whose doors are watched: replies, prepared rows and tables by site."""
+    """An analysis over three sites whose answers are recorded: replies, prepared rows and tables by site."""
     rng = np.random.default_rng(6)
     tables, guards = {}, {}
     for name, n in (("p", 40), ("q", 70), ("r", 55)):
@@ -62,14 +62,14 @@ def test_no_group_below_the_minimum_is_counted(watched):
     assert {Schema, ColumnTotals, Crossing, Profile, Outline} <= kinds
 
 
-def test_no_rare_level_is_named(watched):
+def test_no_rare_category_is_named(watched):
     replies, _, tables = watched
-    hidden = 0
+    suppressed = 0
     for name, seen in replies.items():
         schema = next(reply for _, reply in seen if isinstance(reply, Schema))
         codes = np.asarray(tables[name].values)[:, 2]
         for code, category in enumerate(tables[name].categories["c"]):
             rows = int((codes == code).sum())
             assert rows >= MINIMUM or category not in schema.categories[2]
-            hidden += rows < MINIMUM
-    assert hidden
+            suppressed += rows < MINIMUM
+    assert suppressed

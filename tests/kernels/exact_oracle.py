@@ -1,7 +1,8 @@
 """Brute force for the node problem: every subset of rows as every cluster, then every way to share out the
 rows.
 
-Deliberately another way than the solver's: regions are solved by trying every set of active constraints.
+Deliberately another way than the solver's: boxes and cells are solved by trying every set of active
+constraints.
 """
 
 from itertools import combinations, product
@@ -94,7 +95,7 @@ def brute_force_coupled(X, k, prices, lo, hi, references, symmetry):
             return g.ravel() + prices.ravel()
 
         for start in (references.ravel(), rng.uniform(lo, hi).ravel()):
-            got = minimize(
+            result = minimize(
                 value,
                 np.clip(start, lo.ravel(), hi.ravel()),
                 jac=slope,
@@ -103,6 +104,6 @@ def brute_force_coupled(X, k, prices, lo, hi, references, symmetry):
                 method="SLSQP",
                 options={"ftol": 1e-12, "maxiter": 200},
             )
-            if slack(got.x).min() >= -1e-7:
-                best = min(best, got.fun)
+            if slack(result.x).min() >= -1e-7:
+                best = min(best, result.fun)
     return best

@@ -18,20 +18,20 @@ def node(seed: int, n: int = 7, k: int = 3, d: int = 2, price: float = 2.0):
     return X, np.ones(n), price * rng.standard_normal((k, d)), low, high, rng.uniform(-1, 1, (k, d))
 
 
-def agrees(got, best: float) -> None:
-    assert got.proved
-    assert got.value == pytest.approx(best, abs=1e-8)
-    assert got.lower <= best + 1e-9
-    assert got.lower == pytest.approx(best, abs=1e-6)
+def agrees(result, best: float) -> None:
+    assert result.proved
+    assert result.value == pytest.approx(best, abs=1e-8)
+    assert result.lower <= best + 1e-9
+    assert result.lower == pytest.approx(best, abs=1e-6)
 
 
 def test_by_hand():
     """Two rows, one cluster, price p: m = mean - p / (2 n), until the box stops it."""
     X = np.array([[0.0], [2.0]])
     for price, m in ((0.0, 1.0), (2.0, 0.5), (100.0, -1.0)):
-        got = exact(X, 1, prices=np.array([[price]]), lower=np.array([[-1.0]]), upper=np.array([[3.0]]))
-        assert got.centers[0, 0] == pytest.approx(m)
-        assert got.value == pytest.approx(m**2 + (2 - m) ** 2 + price * m)
+        result = exact(X, 1, prices=np.array([[price]]), lower=np.array([[-1.0]]), upper=np.array([[3.0]]))
+        assert result.centers[0, 0] == pytest.approx(m)
+        assert result.value == pytest.approx(m**2 + (2 - m) ** 2 + price * m)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -61,8 +61,8 @@ def test_in_voronoi_cells(price):
     for seed in range(10):
         X, w, q, low, high, r = node(seed, n=6, price=price)
         cells = np.random.default_rng(seed).integers(3, size=3) if seed % 2 else np.arange(3)
-        got = exact(X, 3, prices=q, lower=low, upper=high, symmetry="cell", references=r, cells=cells)
-        agrees(got, brute_force(X, w, 3, q, low, high, r, cells))
+        result = exact(X, 3, prices=q, lower=low, upper=high, symmetry="cell", references=r, cells=cells)
+        agrees(result, brute_force(X, w, 3, q, low, high, r, cells))
 
 
 def test_weights_count_like_repeated_rows():
@@ -82,12 +82,12 @@ def test_coupled_centroids(symmetry):
     for seed in range(6):
         X, _, q, low, high, r = node(seed, n=4, k=2 + seed % 2, price=1.0)
         k = len(q)
-        got = exact(X, k, prices=q, lower=low, upper=high, symmetry=symmetry, references=r)
+        result = exact(X, k, prices=q, lower=low, upper=high, symmetry=symmetry, references=r)
         best = brute_force_coupled(X, k, q, low, high, r, symmetry)
-        assert got.lower <= best + 1e-7
-        assert got.proved
+        assert result.lower <= best + 1e-7
+        assert result.proved
         if symmetry == "pair":
-            assert got.value == pytest.approx(best, abs=1e-5)
+            assert result.value == pytest.approx(best, abs=1e-5)
 
 
 def test_a_stopped_search_returns_its_open_bound():
@@ -97,11 +97,11 @@ def test_a_stopped_search_returns_its_open_bound():
     before = -np.inf
     stopped = 0
     for nodes in (1, 10, 100, 1000, 10**9):
-        got = exact(X, 4, prices=q, lower=low, upper=high, nodes=nodes)
-        assert got.lower <= whole.value + 1e-9 <= got.value + 2e-9
-        stopped += not got.proved
-        before = max(before, got.lower)
-    assert got.proved
+        result = exact(X, 4, prices=q, lower=low, upper=high, nodes=nodes)
+        assert result.lower <= whole.value + 1e-9 <= result.value + 2e-9
+        stopped += not result.proved
+        before = max(before, result.lower)
+    assert result.proved
     assert stopped >= 3
     assert exact(X, 4, prices=q, lower=low, upper=high, seconds=0.0).lower <= whole.value
 
@@ -118,10 +118,12 @@ def test_what_is_remembered_of_the_rows_changes_nothing():
 
 def test_a_warm_start_changes_the_way_and_not_the_value():
     X, _, q, low, high, _ = node(2, n=18)
-    got = exact(X, 3, prices=q, lower=low, upper=high)
-    warm = exact(X, 3, prices=q, lower=low, upper=high, warm=got.labels, starts=0)
-    assert warm.value == pytest.approx(got.value, abs=1e-9)
-    assert exact(X, 3, prices=q, lower=low, upper=high, starts=0).value == pytest.approx(got.value, abs=1e-9)
+    result = exact(X, 3, prices=q, lower=low, upper=high)
+    warm = exact(X, 3, prices=q, lower=low, upper=high, warm=result.labels, starts=0)
+    assert warm.value == pytest.approx(result.value, abs=1e-9)
+    assert exact(X, 3, prices=q, lower=low, upper=high, starts=0).value == pytest.approx(
+        result.value, abs=1e-9
+    )
 
 
 def test_far_from_the_origin_nothing_is_lost():
@@ -129,8 +131,8 @@ def test_far_from_the_origin_nothing_is_lost():
     assert exact(X + 1e6, 3).value == pytest.approx(exact(X, 3).value, rel=1e-6)
 
 
-def test_an_empty_region_costs_infinity():
+def test_an_empty_box_costs_infinity():
     X, _, q, _, _, r = node(0)
     box = np.tile(r[0] - 1e-3, (3, 1)), np.tile(r[0] + 1e-3, (3, 1))
-    got = exact(X, 3, prices=q, lower=box[0], upper=box[1], symmetry="cell", references=r)
-    assert got.lower == np.inf
+    result = exact(X, 3, prices=q, lower=box[0], upper=box[1], symmetry="cell", references=r)
+    assert result.lower == np.inf

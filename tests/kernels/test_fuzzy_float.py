@@ -42,7 +42,7 @@ def assert_within(X, centers, weights=None, most=1e-6, offsets=None):
     for name in ("mass", "rows", "squares", "inertia"):
         a, b = getattr(found, name), getattr(expected, name)
         np.testing.assert_allclose(a, b, rtol=most, atol=most * np.abs(b).max(), err_msg=name)
-    # a coordinator takes missing memberships for hidden rows
+    # a coordinator takes missing memberships for suppressed rows
     total = np.add.reduceat(np.ones(len(X)) if weights is None else weights, offsets[:-1])
     np.testing.assert_allclose(found.rows.sum(axis=2), np.tile(total, (centers.shape[0], 1)).T, rtol=1e-13)
     return found

@@ -40,13 +40,13 @@ def test_the_textbook(d, m):
     u = textbook(case.X, case.centers[0], m)
     assert np.allclose(kernels.memberships(case.X, case.centers[0], m), u, rtol=1e-9, atol=1e-14)
     heavy = case.weights[:, None] * u**m
-    got = kernels.fuzzy(case.X, case.offsets, case.centers, m, case.weights)
+    result = kernels.fuzzy(case.X, case.offsets, case.centers, m, case.weights)
     residual = case.X[:, None] - case.centers[0]
-    assert np.allclose(got.sums[0, 0], np.einsum("nk,nkd->kd", heavy, residual), rtol=1e-9, atol=1e-9)
-    assert np.allclose(got.mass[0, 0], heavy.sum(axis=0))
-    assert np.allclose(got.rows[0, 0], case.weights @ u)
-    assert np.allclose(got.squares[0, 0], (heavy**2).sum(axis=0))
-    assert np.allclose(got.inertia[0, 0], (heavy * (residual**2).sum(axis=2)).sum(axis=0))
+    assert np.allclose(result.sums[0, 0], np.einsum("nk,nkd->kd", heavy, residual), rtol=1e-9, atol=1e-9)
+    assert np.allclose(result.mass[0, 0], heavy.sum(axis=0))
+    assert np.allclose(result.rows[0, 0], case.weights @ u)
+    assert np.allclose(result.squares[0, 0], (heavy**2).sum(axis=0))
+    assert np.allclose(result.inertia[0, 0], (heavy * (residual**2).sum(axis=2)).sum(axis=0))
 
 
 @needs_native
@@ -111,8 +111,8 @@ def test_law_15_a_centre_on_a_row_has_it_whole(d, m):
     u = kernels.memberships(X, centers, m)
     assert u[4].tolist() == [0.5, 0, 0, 0.5]
     assert u[5].tolist() == [0, 1, 0, 0]
-    got = kernels.fuzzy(X, [0, 9], centers[None], m)
-    assert all(np.isfinite(a).all() for a in got)
+    result = kernels.fuzzy(X, [0, 9], centers[None], m)
+    assert all(np.isfinite(a).all() for a in result)
 
 
 @pytest.mark.parametrize("d", [1, 3, 26])
@@ -133,8 +133,8 @@ def test_distances_over_many_orders_of_magnitude(d, m):
 def test_rows_so_far_away_that_squares_overflow(d):
     X = np.full((3, d), 1e200)
     X[0] = 0
-    got = kernels.fuzzy(X, [0, 3], np.stack([np.zeros(d), np.ones(d)])[None], 2.0)
-    assert np.isfinite(got.mass).all()
+    result = kernels.fuzzy(X, [0, 3], np.stack([np.zeros(d), np.ones(d)])[None], 2.0)
+    assert np.isfinite(result.mass).all()
     assert kernels.memberships(X, np.stack([np.zeros(d), np.ones(d)])).tolist() == [
         [1, 0],
         [0.5, 0.5],
@@ -154,11 +154,11 @@ def test_data_far_from_zero_lose_nothing(d):
 
 
 def test_no_rows_and_no_weight():
-    got = kernels.fuzzy(np.zeros((0, 2)), [0, 0, 0], np.zeros((1, 3, 2)))
-    assert [a.shape for a in got] == [(2, 1, 3, 2)] + [(2, 1, 3)] * 4
-    assert all((a == 0).all() for a in got)
-    got = kernels.fuzzy(np.ones((5, 30)), [0, 5], np.zeros((1, 3, 30)), 2.0, np.zeros(5))
-    assert all((a == 0).all() for a in got)
+    result = kernels.fuzzy(np.zeros((0, 2)), [0, 0, 0], np.zeros((1, 3, 2)))
+    assert [a.shape for a in result] == [(2, 1, 3, 2)] + [(2, 1, 3)] * 4
+    assert all((a == 0).all() for a in result)
+    result = kernels.fuzzy(np.ones((5, 30)), [0, 5], np.zeros((1, 3, 30)), 2.0, np.zeros(5))
+    assert all((a == 0).all() for a in result)
     assert kernels.memberships(np.zeros((0, 2)), np.zeros((3, 2))).shape == (0, 3)
 
 

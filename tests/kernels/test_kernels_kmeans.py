@@ -90,9 +90,9 @@ def test_swaps_and_restarts_never_hurt() -> None:
     X, _ = make_blobs(400, 2, centers=25, cluster_std=0.3, random_state=1)
     seeds = np.arange(6)
     offsets = np.arange(7) * 400
-    copies = np.tile(X, (6, 1))
+    repeated = np.tile(X, (6, 1))
     plain, swapped, restarted = (
-        kernels.kmeans(copies, offsets, 25, seeds, **more).inertia
+        kernels.kmeans(repeated, offsets, 25, seeds, **more).inertia
         for more in ({}, {"swaps": 20}, {"n_init": 5})
     )
     assert (swapped <= plain * (1 + 1e-9)).all()

@@ -72,7 +72,7 @@ def test_support_is_the_effective_number_of_rows() -> None:
     assert step.support.tolist() == [[1, 2, 1, 0]]
     step = kernels.local_steps(X, [0, 4], start, [1.0, 1.0, 3.0, 0.0])
     assert step.support[0].tolist() == pytest.approx([1, 16 / 10, 0, 0])
-    assert step.centers[0, 2, 0] == 6.1  # a row without weight is no support
+    assert step.centers[0, 2, 0] == 6.1  # a row without weight is not support
 
 
 def test_a_centre_that_loses_its_rows_keeps_centre_and_support() -> None:

@@ -1,4 +1,4 @@
-"""The kernel of rows with missing cells: by hand, against numpy, alone and stacked, and without holes."""
+"""The kernel of rows with missing cells: by hand, against numpy, alone, in a batch, and complete."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_a_site_alone_and_with_many_threads_gives_the_same_bits():
     assert all(np.array_equal(a[2], b[0]) for a, b in zip(whole, alone, strict=True))
 
 
-def test_without_holes_it_is_the_plain_kernel():
+def test_without_missing_values_it_is_the_plain_kernel():
     for seed in range(20):
         X, offsets, centers, w, _ = case(seed, share=0.0)
         ours, sums = observed(X, offsets, centers, w), kernels.totals(X, offsets, centers[None], w)

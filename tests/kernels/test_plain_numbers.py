@@ -68,7 +68,7 @@ def test_random_numbers_have_the_bits_of_float(delimiter):
         assert np.array_equal(np.signbit(found.values), np.signbit(wanted))
 
 
-def test_what_points_tell_is_what_the_patterns_tell():
+def test_points_imply_the_same_as_the_patterns():
     chance = random.Random(1)
     for _ in range(3000):
         cells = [some_number(chance) for _ in range(chance.randint(1, 3))]

@@ -30,7 +30,7 @@ def test_every_method_takes_part_in_the_contract():
     methods -= {
         algorithms.Private,
         algorithms.PrivateState,
-    }  # noise is no seed's: tests/algorithms/test_private.py
+    }  # noise has no seed: tests/algorithms/test_private.py
     assert methods <= made
 
 
@@ -45,7 +45,7 @@ def test_algorithm_and_state_travel_in_the_codec(name, rows):
 
 
 @every_preset
-def test_it_ends_with_finite_centres_and_says_so(name, rows):
+def test_it_ends_with_finite_centres_and_reports_it(name, rows):
     done = run(ALGORITHMS[name](), Simulation.from_rows(rows))
     assert done.finished
     assert done.state.centers.shape == (3, 2)
@@ -164,13 +164,13 @@ def test_partial_participation(name, participation, overlapping):
 
 
 @each_algorithm
-def test_history_says_what_left_each_site(name, rows):
+def test_history_lists_what_each_site_sent(name, rows):
     done = run(ALGORITHMS[name](), Simulation.from_rows(rows))
     federation, recorder = watched(rows)
     run(ALGORITHMS[name](), federation)
     for site, (numbers, size) in done.sent().items():
         assert numbers > 0
-        assert size > 8 * numbers  # every number takes eight bytes, and the envelope some more
+        assert size > 8 * numbers  # every number takes eight bytes, and the rest of the message some more
         assert site in rows
     assert sum(n for n, _ in done.sent().values()) == sum(
         a.size for _, reply in recorder.seen for a in arrays_in(reply)
@@ -223,8 +223,8 @@ def replies_of(algorithm, rows, minimum, seed):
     federation, recorder = watched(rows, minimum)
     try:
         run(algorithm, federation, seed=seed)
-    except InputError as error:  # too little is shown to begin with; what left until then still counts
-        assert re.search("k=3 clusters from|centroids of s0, which shows none", str(error))  # noqa: PT017
+    except InputError as error:  # the sites disclose too little to start; the bytes sent until then count
+        assert re.search("k=3 clusters from|centroids of s0, which discloses none", str(error))  # noqa: PT017
     assert recorder.seen
     return recorder
 
@@ -238,12 +238,12 @@ def test_law_25_no_reply_contains_a_row(name, minimum, runs):
         recorder = replies_of(ALGORITHMS[name](min_cluster_size=minimum), rows, minimum, seed)
         for (part, reply), n in zip(recorder.seen, recorder.rows, strict=True):
             assert rows_among(part, reply, X) == []
-            # nor does one follow by subtraction from the site's total: none is hidden, or enough are
+            # nor does one follow by subtraction from the site's total: none is suppressed, or enough are
             for sizes in (getattr(reply, name) for name in ("mass", "counts") if hasattr(reply, name)):
-                hidden = n - sizes.sum(axis=-1)
-                assert ((hidden == 0) | (hidden >= minimum) | (hidden == n)).all()
+                suppressed = n - sizes.sum(axis=-1)
+                assert ((suppressed == 0) | (suppressed >= minimum) | (suppressed == n)).all()
                 assert ((sizes == 0) | (sizes >= minimum)).all()
-            # nor even on which side of a centre a hidden row lies
+            # nor even on which side of a centre a suppressed row lies
             assert not any(np.signbit(a[a == 0]).any() for a in arrays_in(reply))
 
 

@@ -1,4 +1,4 @@
-"""The 15/15 rule over random tables: no cell of a copy in which one person has more than 15 % of a total."""
+"""The 15/15 rule over random tables: no cell of a summary table of which one person has more than 15%."""
 
 from hashlib import blake2b
 
@@ -45,41 +45,41 @@ def blocks(rng: np.random.Generator) -> tuple[Table, list[np.ndarray]]:
 
 
 def brute_force(kwh: np.ndarray) -> bool:
-    """True if the cell may be shown: one person after the other, added by hand."""
+    """True if the cell may be disclosed: one person after the other, added by hand."""
     values = [abs(v) for v in kwh.tolist() if v == v]
     total = sum(values)
     return len(values) >= 15 and all(v <= 0.15 * total * (1 + 1e-9) for v in values)
 
 
-def shown(copy: SummaryTable) -> dict[float, tuple[float, float]]:
-    """(persons, persons in the shown cell of kwh) of each group, by its place, which is rounded."""
-    places = 1000.0 * (copy.means["place"] / 1000).round()
-    cells = zip(copy.people.tolist(), copy.people_with_value("kwh").tolist(), strict=True)
+def disclosed(summary: SummaryTable) -> dict[float, tuple[float, float]]:
+    """(people, people in the disclosed cell of kwh) of each group, by its place, which is rounded."""
+    places = 1000.0 * (summary.means["place"] / 1000).round()
+    cells = zip(summary.people.tolist(), summary.people_with_value("kwh").tolist(), strict=True)
     return dict(zip(places.tolist(), cells, strict=True))
 
 
-def test_no_cell_is_shown_that_one_person_dominates(tables):
-    held = withheld = told = 0
+def test_no_cell_is_disclosed_that_one_person_dominates(tables):
+    held = withheld = compared = 0
     for seed in range(tables):
         table, by_group = blocks(np.random.default_rng(seed))
-        copy = microaggregate(table, RULE)
-        found = shown(copy)
+        summary = microaggregate(table, RULE)
+        found = disclosed(summary)
         laid_out = {1000.0 * b: len(kwh) for b, kwh in enumerate(by_group)}
         if {place: people for place, (people, _) in found.items()} != laid_out:
             continue  # other groups than those laid out: nothing to compare with
-        told += 1
+        compared += 1
         for b, kwh in enumerate(by_group):
             known = found[1000.0 * b][1]
             may = brute_force(kwh)
             assert not known or (may and known == (kwh == kwh).sum()), (seed, b)
             held, withheld = held + bool(known), withheld + (not may)
-    assert told > tables / 2, told
+    assert compared > tables / 2, compared
     assert held > tables / 2, "the rule withholds nearly everything: the test shows nothing"
     assert withheld > tables / 2
 
 
-def test_no_group_of_a_renewed_copy_shows_a_total_that_one_person_dominates(tables):
-    """Groups are told by the registry's history; a group is looked at when it first appears."""
+def test_no_group_of_a_renewed_summary_table_discloses_a_total_that_one_person_dominates(tables):
+    """The register's history identifies groups; a group is checked when it first appears."""
     settings = SummarySettings(min_group_size=15, person="id", sensitive=("kwh",), consumption=("kwh",))
     held = withheld = 0
     for seed in range(max(tables // 100, 5)):
@@ -103,7 +103,7 @@ def test_no_group_of_a_renewed_copy_shows_a_total_that_one_person_dominates(tabl
                 seen.add(number)
                 values = np.array([by_digest[p] for p in group.members])
                 may = brute_force(values)
-                assert not group.shown & 4 or may, (seed, month)  # bits: persons, age, kwh
+                assert not group.shown & 4 or may, (seed, month)  # bits: people, age, kwh
                 held, withheld = held + bool(group.shown & 4), withheld + (not may)
             for person in rng.choice(sorted(rows), 12, replace=False).tolist():
                 rows[person] = float(np.exp(rng.normal(3, 0.9)))
@@ -122,11 +122,13 @@ def test_a_share_of_fifteen_percent_by_hand():
     assert dominated(np.array([[*others, 3.01]]), 0.15)[0]
     for most, cells in ((3.0, 18.0), (3.01, 0.0)):
         rows = Table.from_columns({"age": np.arange(36.0), "kwh": [*others, most] * 2})
-        copy = microaggregate(rows, SummarySettings(min_group_size=18, consumption=("kwh",)))
-        assert set(copy.people_with_value("kwh").tolist()) == ({cells} if len(copy) > 1 else {36.0}), most
+        summary = microaggregate(rows, SummarySettings(min_group_size=18, consumption=("kwh",)))
+        assert set(summary.people_with_value("kwh").tolist()) == ({cells} if len(summary) > 1 else {36.0}), (
+            most
+        )
 
 
-def test_what_the_rule_does_not_go_with_is_said():
+def test_what_the_rule_excludes_is_refused():
     text = template("north", "utility-15-15", consumption=("kwh",))
     assert parse(text).protect.settings().consumption == ("kwh",)
     with pytest.raises(InputError, match="both as consumption and for its logarithm"):

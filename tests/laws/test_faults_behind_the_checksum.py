@@ -1,10 +1,10 @@
-"""Messages that are damaged and yet have a right checksum: whoever speaks the protocol can send them.
+"""Messages that are damaged and yet have a right checksum: any program that knows the protocol can send them.
 
-What is answered depends on the copy alone, and every site says the same of the same bytes.
+The answers depend on the summary table alone, and sites with equal tables answer the same bytes alike.
 """
 
 import numpy as np
-from test_copy_law import AUTO, PAIRS, make_requests, tables
+from test_summary_table_law import AUTO, PAIRS, make_requests, tables
 
 from unpooled.protocol import codec
 from unpooled.protocol.codec import _checksum
@@ -48,10 +48,10 @@ def test_faults_behind_a_right_checksum_are_answered_alike():
                 one, two = (site.respond(bad) for site in sites)
                 assert one == two, (codec.unwrap(one), codec.unwrap(two))
                 (reply, *_) = codec.unwrap(one, expect=Response).replies
-                told = reply.reason if isinstance(reply, Refusal) else ""
-                no_message += "not a message for this site" in told
-                refused += bool(told) and "not a message for this site" not in told
-                answered += not told
+                reason = reply.reason if isinstance(reply, Refusal) else ""
+                no_message += "not a message for this site" in reason
+                refused += bool(reason) and "not a message for this site" not in reason
+                answered += not reason
     # most damage is seen by the codec; of the rest some is refused by a rule, and some is another question
     assert no_message > 50
     assert refused > 5

@@ -77,8 +77,8 @@ def test_law_09_equivariant_to_rotation_shift_and_scale(name, seed):
         def moved(Z, scale=scale, turn=turn, shift=shift):
             return scale * (Z @ turn) + shift
 
-        got = path(name, {s: moved(X) for s, X in rows.items()}, moved(init))
-        close(got, moved(path(name, rows, init)), scale=100 * scale)
+        result = path(name, {s: moved(X) for s, X in rows.items()}, moved(init))
+        close(result, moved(path(name, rows, init)), scale=100 * scale)
 
 
 @seeds
@@ -96,10 +96,10 @@ def test_law_09_the_default_start_shifts_and_scales_with_the_data(seed):
 
 def test_law_10_by_hand():
     rows = {"a": np.array([[0.0], [1.0], [9.0]]), "b": np.array([[8.0]])}
-    got = run_protocol(
+    result = run_protocol(
         each(("a", "b"), AskClusterSums(np.array([[[0.0], [10.0]]]))), Simulation.from_rows(rows)
     )
-    assert {s: r.mass[0].tolist() for s, r in got.items()} == {"a": [2.0, 1.0], "b": [0.0, 1.0]}
+    assert {s: r.mass[0].tolist() for s, r in result.items()} == {"a": [2.0, 1.0], "b": [0.0, 1.0]}
 
 
 @seeds

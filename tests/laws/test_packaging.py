@@ -59,14 +59,14 @@ def test_a_version_is_written_everywhere_and_its_tag_is_checked(tree):
 
 
 @pytest.mark.parametrize("wrong", ["9", "v9.1.0", "9.1.0-final", "9.1.0\n"])
-def test_what_is_no_version_is_refused_and_nothing_is_written(tree, wrong):
+def test_an_invalid_version_is_refused_and_nothing_is_written(tree, wrong):
     before = [(tree / name).read_bytes() for name in ("CITATION.cff", "CHANGELOG.md")]
     with pytest.raises(prepare.NotReady, match="is not a version"):
         prepare.prepare(tree, wrong, "2031-02-03")
     assert [(tree / name).read_bytes() for name in ("CITATION.cff", "CHANGELOG.md")] == before
 
 
-def test_a_tag_without_a_section_of_the_changelog_is_no_release(tree):
+def test_a_tag_without_a_section_of_the_changelog_is_not_a_release(tree):
     text = (tree / "CHANGELOG.md").read_text(encoding="utf-8")
     (tree / "CHANGELOG.md").write_text(re.sub(r"## \[\d.*", "", text), encoding="utf-8")
     with pytest.raises(prepare.NotReady, match=re.escape(f"CHANGELOG.md: no section for {VERSION}")):
@@ -123,8 +123,8 @@ def test_the_wheel_for_any_machine_is_small_whole_and_the_same_twice(pure):
     first, second = pure
     assert first.name == f"unpooled-{VERSION}-py3-none-any.whl"
     assert artefacts.digest(first) == artefacts.digest(second)
-    said = artefacts.check_file(first, VERSION, (str(ROOT), str(first.parent)))
-    assert "as RECORD says, numpy, bill of 5" in said
+    report = artefacts.check_file(first, VERSION, (str(ROOT), str(first.parent)))
+    assert "as RECORD says, numpy, bill of 5" in report
 
 
 def test_its_bill_of_materials_names_what_it_requires(pure):
@@ -149,19 +149,19 @@ def test_a_changed_wheel_is_found(pure, tmp_path):
         artefacts.check_file(changed, "9")
 
 
-def test_it_clusters_on_numpy_and_the_exact_solver_says_what_it_needs(pure, tmp_path):
+def test_it_clusters_on_numpy_and_the_exact_solver_names_what_it_needs(pure, tmp_path):
     code = f"""
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "frozen" in finder.__module__]
 sys.path.insert(0, {str(tmp_path)!r})
 import warnings
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     from unpooled import FederatedKMeans, exact_kmeans, kernels
     model = FederatedKMeans(n_clusters=2, random_state=0, protect="summary")
     model.fit([[0.0], [0.2], [9.0], [9.2]] * 9, sites=["a"] * 18 + ["b"] * 18)
 assert kernels.__file__.startswith({str(tmp_path)!r}), kernels.__file__
-warned = [str(one.message) for one in told if "numpy" in str(one.message)]
+warned = [str(one.message) for one in caught if "numpy" in str(one.message)]
 print(kernels.BACKEND, sorted(model.cluster_centers_.round().ravel().tolist()), len(warned))
 X = [[0.0], [1.0], [5.0]]
 dual = FederatedKMeans(2, method="dual")

@@ -113,7 +113,7 @@ def test_every_public_thing_is_documented(name):
         thing = getattr(module, label)
         mine = getattr(thing, "__module__", "").startswith("unpooled.") and not label.startswith("_")
         if mine and (inspect.isclass(thing) or inspect.isfunction(thing)):
-            # what a dataclass writes of itself is no docstring
+            # the signature that a dataclass writes itself is not a docstring
             assert thing.__doc__, f"{name}.{label} has no docstring"
             assert not thing.__doc__.startswith(f"{label}("), f"{name}.{label} has no docstring"
 

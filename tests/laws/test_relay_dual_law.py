@@ -74,23 +74,23 @@ def test_a_tree_of_single_sites_is_the_papers_line(update):
     assert bits(line) == bits(flat)
 
 
-def test_a_region_comes_near_the_flat_bound():
+def test_a_relay_comes_near_the_flat_bound():
     rows, box, best = problem(3, sites=4, k=2)
     names = sorted(rows)
     parts = {"a": names[:2], "b": names[2:]}
-    regions = [Relay(r, [Site(s, rows[s]) for s in some], RULES) for r, some in parts.items()]
+    relays = [Relay(r, [Site(s, rows[s]) for s in some], RULES) for r, some in parts.items()]
     found = [
         run(Dual(k=2, box=box, max_rounds=6), federation, seed=0).state.lower_bound / best.inertia
-        for federation in (Simulation.from_rows(rows), Simulation(regions))
+        for federation in (Simulation.from_rows(rows), Simulation(relays))
     ]
     assert found[1] > 0.9 * found[0]
 
 
-def test_a_member_that_is_silent_weakens_the_bound_of_its_region_and_leaves_it_true():
+def test_a_member_that_is_silent_weakens_the_bound_of_its_relay_and_leaves_it_true():
     rows, box, best = problem(2, sites=4, k=2)
     members = [Site(s, X, guards=[Declines()] if s == "s0" else []) for s, X in rows.items()]
-    regions = [Relay("a", members[:3], RULES), Relay("b", members[3:], RULES)]
-    state = run(Dual(k=2, box=box, max_rounds=2), Simulation(regions), seed=0).state
+    relays = [Relay("a", members[:3], RULES), Relay("b", members[3:], RULES)]
+    state = run(Dual(k=2, box=box, max_rounds=2), Simulation(relays), seed=0).state
     assert 0 < state.lower_bound <= best.inertia
 
 
@@ -103,7 +103,7 @@ def node(relay, prices, references):
     return reply
 
 
-def test_the_centroid_of_a_cluster_that_too_few_sites_have_is_not_shown():
+def test_the_centroid_of_a_cluster_with_too_few_contributors_is_suppressed():
     places = np.array([[0.0, 0.0], [3.0, 0.0]])
     rows = {s: places[:1] + 0.1 * (1 + i) for i, s in enumerate("abc")}
     rows["a"] = np.concatenate([rows["a"], places[1:] - 0.1])
@@ -125,7 +125,7 @@ def test_what_the_dual_cannot_ask_of_a_tree_is_refused_by_name():
     passing = Relay("r", [Site(s, X) for s, X in rows.items()], RULES)
     with pytest.raises(TooFewAnswersError, match=r"AskRange asks for replies of single sites"):
         run(Dual(k=2), Simulation([passing]))
-    with pytest.raises(InputError, match=r'references="first" are the centroids of r, which shows none'):
+    with pytest.raises(InputError, match=r'references="first" are the centroids of r, which discloses none'):
         run(Dual(k=2, box=box, references="first"), Simulation([passing]))
     cell = Relay("r", Simulation.from_rows(rows, secure=True), RULES)
     with pytest.raises(TooFewAnswersError, match=r"AskNode is answered site by site, and here sites sum"):

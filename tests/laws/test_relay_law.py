@@ -27,7 +27,7 @@ def trees(request):
 
 
 def grown(rows, rng, depth, name="land"):
-    """The members of a random tree over sites: relays of relays, through doors or fused, some without any."""
+    """The members of a random tree over sites: relays of relays, over transports or fused, some empty."""
     names = sorted(rows)
     if depth == 0 or len(names) < 3:
         return [Site(s, rows[s]) for s in names]
@@ -57,10 +57,10 @@ class Verbs:
     """A federation that notes the questions that are asked of single sites."""
 
     def __init__(self, federation):
-        self._federation, self.sites, self.shown = federation, federation.sites, []
+        self._federation, self.sites, self.single_replies = federation, federation.sites, []
 
     def ask(self, request_id, asks):
-        self.shown += [ask.title for ask in asks if ask.verb == "each"]
+        self.single_replies += [ask.title for ask in asks if ask.verb == "each"]
         return self._federation.ask(request_id, asks)
 
 
@@ -84,9 +84,10 @@ def test_law_every_method_of_totals_ends_with_the_bits_of_the_flat_federation(na
             members = grown(rows, rng, 1 + seed % 4)
         algorithm = ALGORITHMS[name](max_rounds=4)
         straight = run(algorithm, flat, seed=seed)
-        if flat.shown:
+        if flat.single_replies:
             with pytest.raises(
-                TooFewAnswersError, match=rf"{flat.shown[0]} asks for replies of single sites, and a relay"
+                TooFewAnswersError,
+                match=rf"{flat.single_replies[0]} asks for replies of single sites, and a relay",
             ):
                 run(algorithm, Simulation(members), seed=seed, quorum=1.0)
             return
@@ -108,7 +109,7 @@ def shows_sites(name):
     rows = small(0)
     flat = Verbs(Simulation.from_rows(rows))
     run(ALGORITHMS[name](max_rounds=1), flat)
-    return bool(flat.shown)
+    return bool(flat.single_replies)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -151,7 +152,7 @@ def test_folded_sums_do_depend_on_the_order():
 
 
 def tables(seed):
-    """Tables of numbers and categories with missing cells; a level, and a column's values, at some only."""
+    """Tables of numbers and categories with missing cells; a category, and a column, at some only."""
     rng, found = np.random.default_rng(seed), {}
     for i in range(6):
         n = 30 + 5 * i
@@ -170,22 +171,22 @@ def tables(seed):
     return found
 
 
-@pytest.mark.parametrize("copies", [False, True])
-def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(copies):
-    held = {s: microaggregate(t) if copies else t for s, t in tables(1).items()}
+@pytest.mark.parametrize("summarized", [False, True])
+def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(summarized):
+    held = {s: microaggregate(t) if summarized else t for s, t in tables(1).items()}
     analysis = Analysis(
         PreparationOptions(), (Lloyd(k=2, n_starts=2), Lloyd(k=3, n_starts=2)), aggregate_only=True
     )
     flat = run(analysis, Simulation.from_rows(held, exact_sums=True), seed=2).state
-    region = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
+    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
     deeper = Relay("west", [Site(s, held[s]) for s in ("h3", "h4")], RelayRules(min_sites=2))
     south = Relay("south", [deeper, Site("h5", held["h5"])])
-    tree = run(analysis, Simulation([region, south]), seed=2).state
+    tree = run(analysis, Simulation([relay, south]), seed=2).state
     assert bits(tree.centers) == bits(flat.centers)
     assert bits(tree.agreement.preparation) == bits(flat.agreement.preparation)
     assert tree.agreement.rows.tolist() == [105.0, 150.0]
     assert tree.agreement.missing.sum(axis=0).tolist() == flat.agreement.missing.sum(axis=0).tolist()
-    assert {mode for mode, _ in tree.agreement.protection} == {"summary" if copies else "none"}
+    assert {mode for mode, _ in tree.agreement.protection} == {"summary" if summarized else "none"}
     assert codec.encode(tree.agreement.mean) == codec.encode(flat.agreement.mean)
 
 

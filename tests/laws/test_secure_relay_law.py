@@ -28,7 +28,7 @@ def masked(name, X):
 
 
 def cell(name, rows, rng, depth):
-    """A region: a cell that sums securely, of sites and of regions, or one whose relay reads its members."""
+    """A relay: it sums its sites and relays securely, or reads the answers of its members."""
     names = [sorted(rows)[i] for i in rng.permutation(len(rows))]
     if depth <= 1 or len(names) < 5:
         if len(names) >= 3 and rng.random() < 0.7:
@@ -83,12 +83,12 @@ def test_law_secure_trees_and_exact_sums_agree_to_the_bit_where_numbers_are_step
 def test_secure_cells_below_a_country_that_reads_their_sums_have_the_same_bits():
     rows = split(blobs(1, n=60)[0], 6, 1)
     names = sorted(rows)
-    regions = [
+    relays = [
         Relay(r, Simulation.from_rows({s: rows[s] for s in some}, secure=True))
         for r, some in (("north", names[:3]), ("south", names[3:]))
     ]
     algorithm = Lloyd(k=3, max_rounds=3)
-    tree = run(algorithm, Simulation(regions), seed=1)
+    tree = run(algorithm, Simulation(relays), seed=1)
     assert bits(tree.state) == bits(run(algorithm, Simulation.from_rows(rows, secure=True), seed=1).state)
 
 
@@ -110,12 +110,12 @@ def test_law_the_cost_of_a_site_does_not_depend_on_the_number_of_sites():
     assert flat["mask"] == 2 * few["mask"]  # and flat it does
 
 
-def test_the_number_of_sites_behind_a_sum_is_known_and_nothing_else_of_a_region():
+def test_the_number_of_sites_behind_a_sum_is_known_and_nothing_else_of_a_relay():
     rows = split(blobs(1, n=60)[0], 9, 1)
     federation = country(rows, 3, 2)
-    (got,) = federation.ask(*_asked(federation.sites, AskClusterSums(np.zeros((1, 1, 2)))))
-    assert got.partial_sum().sites == 9
-    assert len(got.sites) < 9
+    (result,) = federation.ask(*_asked(federation.sites, AskClusterSums(np.zeros((1, 1, 2)))))
+    assert result.partial_sum().sites == 9
+    assert len(result.sites) < 9
     assert run_protocol(total(federation.sites, AskClusterSums(np.zeros((1, 1, 2)))), federation).mass == [
         [60]
     ]

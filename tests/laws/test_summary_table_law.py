@@ -1,7 +1,8 @@
-"""The law of the copy: whatever is asked, in whatever order, a site's answers are a function of its copy.
+"""The law of the summary table: whatever is asked, in any order, answers are a function of the table.
 
-Two sites whose rows differ and whose copies are equal give equal bytes to every question of the package, with
-random parameters, views and verbs, through ``respond``; so does a site whose rows were deleted.
+Two sites whose rows differ and whose summary tables are equal give equal bytes to every question of the
+package, with random parameters, transforms and verbs, through ``respond``; so does a site whose rows were
+deleted.
 """
 
 import itertools
@@ -38,11 +39,11 @@ STAGES = (AskKeys, AskShares, AskMasked, AskConsistency, AskUnmask)
 CLUSTERS = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0], [40.0, 40.0], [80.0, 80.0], [-40.0, 40.0]])
 
 
-def twins(seed: int, n: int = 240):
-    """Two arrays of different rows, in another order, with equal copies.
+def equal_summaries(seed: int, n: int = 240):
+    """Two arrays of different rows, in another order, with equal summary tables.
 
-    Six persons stand near each of many places far apart, so that these are the groups; within a group the
-    second table moves persons against each other, and their sum stays.
+    Six people lie near each of many places far apart, so that these are the groups; within a group the second
+    table moves people against each other, and their sum stays.
     """
     rng = np.random.default_rng(seed)
     places = np.repeat(
@@ -60,15 +61,15 @@ def tables(X):
     return Table.from_columns({"x": X[:, 0], "y": X[:, 1], "side": category})
 
 
-def holed(X):
-    """The same with holes: far out nobody has y, and of every fourth place nobody has x."""
+def incomplete(X):
+    """The same with missing values: far out nobody has y, and at every fourth place nobody has x."""
     x, y = X.copy().T
     y[X.sum(axis=1) > 110] = np.nan
     x[np.floor(X[:, 1] / 20) % 4 == 1] = np.nan
     return Table.from_columns({"x": x, "y": y, "side": np.where(X[:, 0] > 20, "far", "near").tolist()})
 
 
-SHAPES = {"array": np.asarray, "table": tables, "table with holes": holed}
+SHAPES = {"array": np.asarray, "table": tables, "table with missing values": incomplete}
 
 
 def alike(one, two) -> bool:
@@ -76,20 +77,20 @@ def alike(one, two) -> bool:
     return to_csv(first) == to_csv(second) and np.array_equal(first.within, second.within, equal_nan=True)
 
 
-def found_twins():
-    """Twins whose copies are equal: rounding may fall apart, so some seeds are not."""
+def found_pairs():
+    """Pairs whose summary tables are equal; for some seeds rounding makes them differ."""
     for seed in itertools.count():
-        one, two = twins(seed)
+        one, two = equal_summaries(seed)
         if all(alike(shape(one), shape(two)) for shape in SHAPES.values()):
             assert not np.isclose(np.sort(one[:, 0]), np.sort(two[:, 0])).all()
             yield one, two
 
 
-PAIRS = list(itertools.islice(found_twins(), 3))
+PAIRS = list(itertools.islice(found_pairs(), 3))
 
 
 def make_requests(seed: int, named: bool):
-    """Every question of the package but stages, with random parameters, views and verbs, in random order."""
+    """Every question of the package but stages, with random parameters, transforms, verbs and order."""
     rng = np.random.default_rng(seed)
     asked = []
     for question in samples(seed):
@@ -149,13 +150,13 @@ def answers(site, seed: int, named: bool) -> list[bytes]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("pair", range(len(PAIRS)))
 @pytest.mark.parametrize("seed", range(4))
-def test_two_tables_with_one_copy_give_the_same_bytes(pair, seed, shape):
+def test_two_tables_with_one_summary_table_give_the_same_bytes(pair, seed, shape):
     named = shape != "array"
     one, two = (open_site("a", SHAPES[shape](X), AUTO) for X in PAIRS[pair])
     first, second = answers(one, seed, named), answers(two, seed, named)
     assert first == second
-    told = [codec.decode(data, expect=Response).replies[0] for data in first]
-    assert sum(not isinstance(reply, Refusal) for reply in told) > 20  # most of it is answered
+    replies = [codec.decode(data, expect=Response).replies[0] for data in first]
+    assert sum(not isinstance(reply, Refusal) for reply in replies) > 20  # most of it is answered
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -183,8 +184,8 @@ def test_the_order_of_questions_and_what_went_before_do_not_matter():
     site = open_site("a", X, AUTO)
     for request in reversed(requests):
         site.respond(codec.wrap(request)[:-3])  # a cut message on the way
-        got = codec.unwrap(site.respond(codec.wrap(request))).replies
-        assert codec.encode(Response(request.request_id, got)) == codec.encode(
+        result = codec.unwrap(site.respond(codec.wrap(request))).replies
+        assert codec.encode(Response(request.request_id, result)) == codec.encode(
             Response(request.request_id, fresh[request.request_id.round])
         )
 
@@ -218,8 +219,8 @@ def test_the_law_covers_every_question_that_a_site_answers():
     assert "AskMembers" in reply.reason  # of federations; a site refuses it
 
 
-def test_noise_and_masks_are_no_way_around_the_copy():
-    """Questions with noise are refused by a site with a copy, and so is what it has no key for."""
+def test_noise_and_masks_are_not_a_way_around_the_summary_table():
+    """A site with a summary table refuses questions with noise, and secure sums that it has no key for."""
     site = open_site("a", PAIRS[0][0], AUTO)
     for question in samples(0):
         if isinstance(question, PrivateQuestion):
@@ -232,7 +233,7 @@ def test_noise_and_masks_are_no_way_around_the_copy():
     )
 
 
-def test_what_is_on_disk_is_the_copy_and_not_the_rows(tmp_path):
+def test_what_is_on_disk_is_the_summary_table_and_not_the_rows(tmp_path):
     X = PAIRS[0][0]
     open_site("a", X, AUTO, tmp_path).close()
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""A run between processes is the run in one process, bit for bit, whatever is killed on the way."""
+"""A run between processes is the run in one process, bit for bit, whichever process is killed."""
 
 import contextlib
 import csv
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.browser import browser
 from app.review_pages import served_page
-from machines.network import STUDIES, until
+from machines.network import STUDIES, eventually, until
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import InputError
@@ -29,7 +29,8 @@ FILES = {
     "result.json",
 }
 WHOLE = ("-k", "2..4", "--seed", "5")
-LONG = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "60", "--seed", "1")  # to die in
+# long enough for processes to be killed in it
+LONG = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "60", "--seed", "1")
 EVERY = (*LONG, "--quorum", "1")  # the run waits for every site
 
 
@@ -43,16 +44,16 @@ def points(fit):
     """Three rounds of a run. Many rounds follow the last, so that it is not over when something is killed."""
     with (fit / "history.csv").open() as file:
         rounds = len(list(csv.DictReader(file))) - 1
-    assert rounds >= 50, "too short to die in"
+    assert rounds >= 50, "the run is too short"
     return (1, 15, 30)
 
 
 def state_of(federation):
-    """The state in which ``status`` sees the only run, or None; while it goes on it is never a trouble."""
-    found = health.federation_health(federation)
-    assert not [problem for problem in found.problems if problem.code == health.RUN_FAILED]
-    assert len(found.runs) <= 1
-    return found.runs[0] if found.runs else None
+    """The state in which ``status`` sees the only run, or None; a run in progress is never a problem."""
+    state = health.federation_health(federation)
+    assert not [problem for problem in state.problems if problem.code == health.RUN_FAILED]
+    assert len(state.runs) <= 1
+    return state.runs[0] if state.runs else None
 
 
 @contextlib.contextmanager
@@ -65,12 +66,12 @@ def suspended(process):
 
 
 def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
-    """Sites answer from their copies, whose files are not read again; ``status`` sees the run all the while.
+    """Sites answer from their summary tables and do not read their files again; ``status`` sees the run.
 
-    While it starts it has a folder and no process at the server yet: it is not removed as one that stopped.
+    While the run starts it has a folder and no process at the server yet: it does not count as stopped.
     """
     federation, file = FederationFolder.read(network.home), network.files["va"]
-    fit, kept = fitted(*WHOLE), file.read_bytes()
+    fit, data = fitted(*WHOLE), file.read_bytes()
     health.remove_runs(federation, (), 0.0)  # runs that were refused wait to be resumed, or removed
     before = set((network.home / "runs").iterdir())
     try:
@@ -80,31 +81,27 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
             run = until(lambda: state_of(federation), "the run to be seen")
             assert run.state == "starting"
             assert health.remove_runs(federation, (), 0.0) == []
-            with pytest.raises(InputError, match="is running; it is removed once it has ended"):
+            with pytest.raises(InputError, match=r"is running\. Remove it when it has ended\."):
                 health.remove_runs(federation, (run.name,), None)
         until(lambda: (run := state_of(federation)) is None or run.state == "running", "it to begin")
-        assert network.processes["whole"].poll() is None
-        said = network.finish("whole")
+        output = network.finish("whole")
     finally:
-        file.write_bytes(kept)
+        file.write_bytes(data)
     assert_same(network.out("whole"), fit)
     assert (network.folder / "report.html").stat().st_size > 10_000
-    assert "3 sites fall into" in said
+    assert "3 sites fall into" in output
     assert set((network.home / "runs").iterdir()) == before
-    for site in network.files:  # the coordinator kept and signed the end of every site's log
-        kept = network.site_folder(site)
+    for site in network.files:  # the coordinator recorded and signed the last head of every site's log
+        folder = network.site_folder(site)
         done = network.command(
-            "site", "log", "--verify", kept, "--log-heads", network.home / "log_heads.jsonl"
+            "site", "log", "--verify", folder, "--log-heads", network.home / "log_heads.jsonl"
         )
         assert "The log is whole" in done.stdout
         assert "times countersigned" in done.stdout
 
 
 def test_secure_sums_between_processes(network, fitted):
-    """Nothing is set up; what comes of it is what comes of it in one process, and all see one fingerprint.
-
-    So is the certificate, to the last bit.
-    """
+    """Without any setup the result is that of one process, and all sites see one fingerprint."""
     options = (
         "-k",
         "3",
@@ -121,17 +118,17 @@ def test_secure_sums_between_processes(network, fitted):
     network.run("secure", *options)
     network.finish("secure")
     assert_same(network.out("secure"), fitted(*options))
-    told = json.loads((network.out("secure") / "result.json").read_text())
-    assert 0 < told["lower_bound"] <= told["inertia"] * (1 + 1e-9)
-    assert told["certificate"].endswith("It covers the sites' summary tables, not the rows behind them.")
-    said = [network.command("site", "keys", network.site_folder(site)).stdout for site in network.files]
-    assert len({text.split("fingerprint ")[1].splitlines()[0] for text in said}) == 1
+    result = json.loads((network.out("secure") / "result.json").read_text())
+    assert 0 < result["lower_bound"] <= result["inertia"] * (1 + 1e-9)
+    assert result["certificate"].endswith("It covers the sites' summary tables, not the rows behind them.")
+    outputs = [network.command("site", "keys", network.site_folder(site)).stdout for site in network.files]
+    assert len({text.split("fingerprint ")[1].splitlines()[0] for text in outputs}) == 1
 
 
 @pytest.fixture
-def noisy(network, tmp_path):
-    """The sites without a copy for a while, with folders of their own, where they answer with noise."""
-    policy = tmp_path / "noise.toml"
+def private_network(network, tmp_path):
+    """The sites with differential privacy for a while, in other folders without a summary table."""
+    policy = tmp_path / "dp.toml"
     policy.write_text(
         'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 4\n[domain]\n'
         'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n' + STUDIES
@@ -141,47 +138,47 @@ def noisy(network, tmp_path):
         for site in network.files:
             other = {"folder": str(tmp_path / site), "policy": str(policy)}
             stack.enter_context(network.with_settings(site, **other))
-        kept = log_heads.read_bytes() if log_heads.exists() else b""
+        before = log_heads.read_bytes() if log_heads.exists() else b""
         log_heads.unlink(missing_ok=True)
         yield network
-        log_heads.write_bytes(kept)
+        log_heads.write_bytes(before)
 
 
-def test_a_private_run_is_refused_once_where_sites_have_a_copy(network):
-    """What a site declines it declines again: one submission, one error."""
+def test_a_private_run_is_refused_once_if_sites_have_a_summary_table(network):
+    """A site that declines will decline again: one submission, one error."""
     jobs = set((network.home / "server" / "jobs").iterdir())
     options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
-    network.run("unwanted", *options)
-    said = " ".join(network.finish("unwanted", code=1).split())
+    network.run("declined", *options)
+    output = " ".join(network.finish("declined", code=1).split())
     assert (
-        "answers from a summary table and not with differential privacy, and a private run needs it" in said
+        "answers from a summary table and not with differential privacy, and a private run needs it" in output
     )
-    assert "asking again" not in said
+    assert "asking again" not in output
     assert len(set((network.home / "server" / "jobs").iterdir()) - jobs) == 1
 
 
-def test_noise_is_drawn_where_the_rows_are(noisy):
+def test_sites_draw_their_own_noise(private_network):
     """Differential privacy between processes: each site adds its own noise, and the budget is spent once."""
-    network = noisy
+    network = private_network
     options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
     network.run("private", *options, "--quorum", "1")
-    said = network.finish("private")
-    assert "(4, 1e-06)-differential privacy" in " ".join(said.split())
+    output = network.finish("private")
+    assert "(4, 1e-06)-differential privacy" in " ".join(output.split())
     out = network.out("private")
     assert {path.name for path in out.iterdir()} == FILES - {"report.html", "preparation.json"}
-    found = json.loads((out / "result.json").read_text())
-    assert sum(release["mu_squared"] for release in found["releases"]) == pytest.approx(gdp_mu(4, 1e-6) ** 2)
-    assert found["rows"] == pytest.approx(797, abs=620)  # 32 counts of three sites: sd 78, so 8 of them
-    assert found["rows"] != round(found["rows"])
-    for cluster in found["clusters"]:
+    result = json.loads((out / "result.json").read_text())
+    assert sum(release["mu_squared"] for release in result["releases"]) == pytest.approx(gdp_mu(4, 1e-6) ** 2)
+    assert result["rows"] == pytest.approx(797, abs=620)  # 32 counts of three sites: sd 78, so 8 of them
+    assert result["rows"] != round(result["rows"])
+    for cluster in result["clusters"]:
         assert 0 <= cluster["center"]["age"] <= 110
 
 
 @pytest.mark.long
-def test_a_site_answers_nothing_before_its_copy_is_approved(network):
-    """The run goes on without it, and says why."""
+def test_a_site_answers_nothing_before_its_summary_table_is_approved(network):
+    """The run continues without it, and reports the reason."""
     approval = network.site_folder("va") / "summary" / "approved.json"
-    kept = approval.read_bytes()
+    approved = approval.read_bytes()
     approval.unlink()
     log = network.site_folder("va") / "log.jsonl"
     lines = [line for line in log.read_bytes().splitlines() if b'"kind":"study"' not in line]
@@ -192,18 +189,18 @@ def test_a_site_answers_nothing_before_its_copy_is_approved(network):
         )
         assert [line for line in log.read_bytes().splitlines() if b'"kind":"study"' not in line] == lines
     finally:
-        approval.write_bytes(kept)
-    found = json.loads((network.out("early") / "result.json").read_text())
-    assert [site["site"] for site in found["sites"]] == sorted({*network.files} - {"va"})
+        approval.write_bytes(approved)
+    result = json.loads((network.out("early") / "result.json").read_text())
+    assert [site["site"] for site in result["sites"]] == sorted({*network.files} - {"va"})
 
 
-def decided(tab, digest, verb, said=""):
+def decide(tab, digest, verb, reason=""):
     """Decide as an officer on the review page: open the study, enter a name, press the button."""
     tab.value(f"document.querySelector('a[href=\"study/{digest}/{verb}\"]').click()")
     tab.until("document.querySelector('form #by') !== null")
     tab.value("document.getElementById('by').value = 'Dr. High'")
-    if said:
-        tab.value(f"document.getElementById('reason').value = {json.dumps(said)}")
+    if reason:
+        tab.value(f"document.getElementById('reason').value = {json.dumps(reason)}")
     tab.value("document.querySelector('form button').click()")
     tab.until("document.getElementById('decided') !== null")
 
@@ -224,38 +221,39 @@ def pages(network, tmp_path):
 
 
 def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files, pages):
-    """One hospital's officer is asked: the run waits, goes on with it, and then without it.
+    """One hospital's officer is asked: the run waits, continues with it, and then without it.
 
     The officer decides on the review page, and the coordinator watches the monitor, both in a real browser.
     """
     officer, coordinator = pages
-    place = network.site_folder("va")
-    log = place / "log.jsonl"
-    log.touch()  # of a site that never answered there is none
+    folder = network.site_folder("va")
+    log = folder / "log.jsonl"
+    log.touch()  # a site that never answered has none
     before = len(log.read_bytes().splitlines())
     with network.with_policy("va", "format = 1\n"):
         network.run("studied", *LONG, "--purpose", "to find groups", "--title", "Groups")
-        (kept,) = until(StudyFolder(place).pending, "the study")
-        said = until(
-            lambda: "waiting for va since" in network.output("studied") and network.output("studied"), "it"
+        (pending,) = until(StudyFolder(folder).pending, "the study")
+        until(lambda: "waiting for va since" in network.output("studied"), "the run to wait")
+        assert re.search(r"waiting for va since \d+:\d\d to approve the study", network.output("studied"))
+        status = eventually(lambda: network.command("federation", "status", network.home), "no problem")
+        assert "waiting for va since" in status.stdout
+        status = eventually(lambda: network.command("site", "status", folder, code=6), "the pending study")
+        assert f"the study 'Groups' waits to be approved. Approve it with unpooled site approve {folder}" in (
+            " ".join(status.stderr.split())
         )
-        assert re.search(r"waiting for va since \d+:\d\d to approve the study", said)
-        assert "waiting for va since" in network.command("federation", "status", network.home).stdout
-        waits = network.command("site", "status", place, code=6).stderr
-        assert f"the study 'Groups' waits to be approved: unpooled site approve {place}" in waits
-        assert len(log.read_bytes().splitlines()) == before  # nothing left, by its own log
+        assert len(log.read_bytes().splitlines()) == before  # by its own log the site sent nothing
         coordinator.until("/waiting for va since/.test(at('overview').textContent)")
         assert "has not decided" in coordinator.value("at('runs').innerText")
-        officer.until(f"at('pending').textContent.includes('{kept.study.digest[:8]}')")
+        officer.until(f"at('pending').textContent.includes('{pending.study.digest[:8]}')")
         assert "to find groups" in officer.value("at('pending').textContent")
-        decided(officer, kept.study.digest, "approve")
+        decide(officer, pending.study.digest, "approve")
         network.at_round("studied", 3)
         with suspended(network.job_process("server")):  # else the run could end before the officer decides
             coordinator.until("/is in round [0-9]+: 3 of 3 sites/.test(at('overview').textContent)")
             assert "running" in coordinator.value("at('runs').innerText")
             coordinator.until("document.querySelectorAll('#runs svg').length === 2")
             officer.until("at('sent').textContent.includes('the log is intact')")
-            decided(officer, kept.study.digest, "withdraw", "a complaint")
+            decide(officer, pending.study.digest, "withdraw", "a complaint")
         lines = [json.loads(line) for line in log.read_bytes().splitlines()[before:]]
         network.finish("studied")
         coordinator.until("at('past').textContent.includes('Groups')")
@@ -266,16 +264,16 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         late = [json.loads(line) for line in log.read_bytes().splitlines()[before + len(lines) :]]
     assert [line.get("decision") for line in (lines[0], lines[-1])] == ["approved", "withdrawn"]
     assert [line.get("by") for line in (lines[0], lines[-1])] == ["Dr. High", "Dr. High"]
-    assert lines[1]["study"] == kept.study.digest
-    assert {line["run"] for line in lines if line["kind"] == "release"} == {kept.study.run}
+    assert lines[1]["study"] == pending.study.digest
+    assert {line["run"] for line in lines if line["kind"] == "release"} == {pending.study.run}
     assert {line["kind"] for line in late} <= {"study"}
     rounds = RunFolder(network.out("studied")).load_result().run.history
     assert not rounds[1].silent
     assert rounds[-1].silent == {"va": "the site has withdrawn the study: a complaint"}
-    assert "The log is whole" in network.command("site", "log", "--verify", place).stdout
+    assert "The log is whole" in network.command("site", "log", "--verify", folder).stdout
 
 
-def test_how_a_file_is_read_is_not_the_runs_to_say(network):
+def test_a_run_cannot_decide_how_a_site_reads_its_file(network):
     for option, value in (("na", "-9"), ("categorical", "cp"), ("exclude", "age"), ("delimiter", ";")):
         words = ["federation", "run", str(network.home), "-k", "2", f"--{option}", value]
         result = CliRunner().invoke(app, words)
@@ -283,10 +281,10 @@ def test_how_a_file_is_read_is_not_the_runs_to_say(network):
         assert f"--{option}: how a file is read is its site's to say" in result.stderr
 
 
-def test_a_run_goes_on_whatever_of_it_is_killed(network, fitted):
+def test_a_run_continues_whichever_of_its_processes_is_killed(network, fitted):
     """Its process at a site is back in the same job. The coordinator's job is submitted again.
 
-    If the server dies and whoever waits for the run too, resume goes on.
+    If the server and the process that follows the run die, ``unpooled resume`` continues.
     """
     fit = fitted(*LONG)
     first, second, third = points(fit)

@@ -75,7 +75,7 @@ def inertia_about(X, centers) -> Fraction:
 def priced_optimum(X, k: int, weights, prices, low, high, references=None, cells=None) -> Fraction | None:
     """The least sum of w |x - m|^2 over rows plus p . m over centroids, each in its box and its Voronoi cell.
 
-    None where a region is empty. Clusters may be empty; a row belongs to exactly one.
+    None where a box is empty. Clusters may be empty; a row belongs to exactly one.
     """
     n, d = len(X), len(X[0])
     rows = [[Fraction(float(v)) for v in row] for row in X]

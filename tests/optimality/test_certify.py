@@ -1,4 +1,4 @@
-"""certify: totals only, no condition, and true whatever the sites keep or hide."""
+"""certify: totals only, no condition, and true whatever the sites keep or suppress."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_it_proves_the_optimum_with_no_condition(name):
     assert proof.inertia == pytest.approx(best)
 
 
-def test_a_poor_clustering_is_told_so():
+def test_a_poor_clustering_is_recognised():
     rows, centers, best = clustered("2N3D3K1")
     poor = centers + np.array([[0.2], [0.0], [0.0]])
     proof = certify(Simulation.from_rows(rows), poor, time_limit=30)
@@ -66,10 +66,10 @@ def test_the_bound_holds_whatever_prices_the_sites_keep():
             seconds=10.0,
         )
         federation = Simulation.from_rows(rows)
-        got = run_protocol(total(federation.sites, ask), federation)
-        q = got.prices[0]
+        result = run_protocol(total(federation.sites, ask), federation)
+        q = result.prices[0]
         assert np.abs(q.sum()) > 1e-3
-        assert got.lower[0] - (np.abs(q) * half_widths(low[0], high[0])).sum() <= best
+        assert result.lower[0] - (np.abs(q) * half_widths(low[0], high[0])).sum() <= best
 
 
 def test_sites_are_asked_for_sums_alone():
@@ -80,7 +80,7 @@ def test_sites_are_asked_for_sums_alone():
     assert not any(isinstance(part.question, AskRange) for part, _ in recorder.seen)
 
 
-def test_a_site_shows_nothing_of_a_cluster_below_its_minimum():
+def test_a_site_discloses_nothing_of_a_cluster_below_its_minimum():
     rows, centers, best = clustered("2N2D3K1")
     federation, recorder = watched(rows, 4)
     proof = certify(federation, centers, box=[[-2, -2], [2, 2]], time_limit=5)
@@ -112,11 +112,11 @@ def test_a_site_below_its_minimum_adds_nothing_to_either_number():
 
 def test_bad_input_is_named():
     federation = Simulation.from_rows(dual_problem("2N2D3K1"))
-    for settings, said in (
+    for settings, message in (
         ({"centers": [[np.nan, 0.0]]}, "centers must be finite"),
         ({"centers": [[0.0, 0.0]], "box": [[0, 0], [0.1, 0.1]]}, "the box excludes rows of 2 of 2 sites"),
         ({"centers": [[0.0, 0.0]], "time_limit": 0}, "time_limit above 0"),
         ({"centers": np.zeros((33, 2))}, "33 clusters: exact solving is out of reach beyond 32"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             certify(federation, **settings)

@@ -39,7 +39,7 @@ def test_by_hand():
 def test_the_sentence_rounds_to_the_safe_side():
     federation = Simulation.from_rows({"a": np.array([[0.0], [2.0], [10.0], [12.0]])})
     proof = certify(federation, [[1.0], [11.5]], effort="quick")
-    assert proof.sentence == "No clustering into 2 groups can be more than 12 % better."
+    assert proof.sentence == "No clustering into 2 groups can be more than 12% better."
     assert 0.11 < proof.input_gap < 0.12
     assert percent_above(0.0304) == "3.1"
 
@@ -74,7 +74,7 @@ def test_it_is_tight_where_clusters_overlap(n, d, k, least):
 
 
 def test_a_bound_above_the_inertia_is_not_passed_on():
-    """It would be false: it is neither cut down to the inertia nor shown."""
+    """It would be false: it is neither cut down to the inertia nor returned."""
     one, two, ten = np.array([1.0]), np.array([2.0]), np.array([10.0])
     assert true_bound(PartsBound(one, two, ten)) == 1.0
     assert true_bound(PartsBound(one * (2 + 1e-12), two, ten)) == pytest.approx(2.0)
@@ -87,13 +87,13 @@ def test_work_is_limited_and_counted_the_same_way_every_time():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 8)) + rng.integers(3, size=(300, 1))
     centers, ones = X[:3], np.ones(300)
-    got = {}
+    result = {}
     for work in (3e8, 9e8, 3e8):
         effort = EFFORTS["normal"]._replace(work=work)
         bound, spent = bound_and_work(X, centers, effort, ones)
-        assert got.setdefault(work, (bound, spent)) == (bound, spent)
+        assert result.setdefault(work, (bound, spent)) == (bound, spent)
         assert 0.5 * work < spent < 1.3 * work
-    assert 0 < got[3e8][0] <= got[9e8][0]
+    assert 0 < result[3e8][0] <= result[9e8][0]
     part = X[:100]
     columns = budget_bound(part, 3, np.arange(100) % 3, work=10**8)
     assert columns.work < 1.2e8
@@ -114,13 +114,13 @@ def test_centres_that_do_not_fit_a_site_cost_no_work():
 
 def test_a_line_of_progress_counts_parts():
     X = blobs(1, n=400, d=2, k=3, spread=3.0)[0]
-    said = []
-    certify(Simulation.from_rows({"a": X}), X[:3], effort="quick", report=said.append)
-    assert said[0] == "every site bounds parts of its rows (quick)"
-    counts = [line.split(" of ")[:2] for line in said[1:]]
+    lines = []
+    certify(Simulation.from_rows({"a": X}), X[:3], effort="quick", report=lines.append)
+    assert lines[0] == "every site bounds parts of its rows (quick)"
+    counts = [line.split(" of ")[:2] for line in lines[1:]]
     assert len(counts) > 1
     assert [int(done) for done, _ in counts] == list(range(2, 2 + len(counts)))
-    assert all(line.endswith("parts of a site's rows are bounded (quick)") for line in said[1:])
+    assert all(line.endswith("parts of a site's rows are bounded (quick)") for line in lines[1:])
 
 
 def test_it_is_never_above_the_optimum_of_some_rows():
@@ -149,15 +149,15 @@ def test_the_same_bits_in_every_runtime_and_from_weights():
     assert twice.lower_bound == pytest.approx(2 * proof.lower_bound, rel=1e-9)
 
 
-def test_a_trusted_site_with_few_rows_adds_nothing():
+def test_a_raw_mode_site_with_few_rows_adds_nothing():
     X = blobs(3, n=40, d=2, k=3, spread=3.0)[0]
     question = AskPartsBound(X[:3], "quick", unit_for(1.0))
-    got = {}
+    result = {}
     for least in (1, 5, 14):
         federation = Simulation.from_rows({"a": X}, min_cluster_size=least)
-        got[least] = run_protocol(total(federation.sites, question), federation)
-    assert got[1].lower[0] == got[5].lower[0] > 0
-    assert (got[14].lower[0], got[14].inertia[0], got[14].mass[0]) == (0.0, 0.0, 0.0)
+        result[least] = run_protocol(total(federation.sites, question), federation)
+    assert result[1].lower[0] == result[5].lower[0] > 0
+    assert (result[14].lower[0], result[14].inertia[0], result[14].mass[0]) == (0.0, 0.0, 0.0)
 
 
 class Silent:
@@ -195,7 +195,7 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
     federation = Simulation.from_rows({"a": np.array([[0.0], [1.0], [2.0]])})
     with pytest.raises(InputError, match="effort must be one of quick, normal, thorough, got 'slow'"):
         certify(federation, [[0.0], [1.0]], effort="slow")
-    with pytest.raises(InputError, match="beyond float64; scale them"):
+    with pytest.raises(InputError, match=r"beyond float64\. Scale them"):
         certify(Simulation.from_rows({"a": np.array([[0.0], [1e150], [2e150]])}), [[0.0], [1.0]])
     for size in (1e153, 1e154, 1e300):  # the sum over sites is infinite, or that of a site, or a square
         huge = np.random.default_rng(0).normal(size=(200, 2)) * size
@@ -208,14 +208,14 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
         ):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # one clear error, and nothing before it
-                with pytest.raises(InputError, match="beyond float64; scale them"):
+                with pytest.raises(InputError, match=r"beyond float64\. Scale them"):
                     act()
-    for centers, said in (
+    for centers, lines in (
         ([["a", "b"]], "centers must be numbers"),
         (np.zeros((0, 1)), r"at least one, got shape \(0, 1\)"),
         ([[0.0], [1.0, 2.0]], "centers must be numbers"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=lines):
             certify(federation, centers)
 
 
@@ -235,7 +235,7 @@ def test_real_sites_answer_under_their_policies(mode):
     assert 0.8 * proof.inertia < proof.lower_bound <= proof.inertia
 
 
-def test_a_site_with_noise_refuses():
+def test_a_dp_site_refuses():
     X = blobs(5, n=400, d=2, k=3, spread=2.0)[0]
     federation = Simulation([open_site("a", X, parse(POLICIES["dp"]))])
     with pytest.raises(TooFewAnswersError, match="the policy asks for differential privacy"):

@@ -91,8 +91,8 @@ class GaussianMixture(Method, method="gaussian-mixture", prefix="cold"):
         seeding = yield from self.seeds(sites, 1, rng)
         centers = np.asarray(seeding.centers[0])
         k, d = centers.shape
-        got = yield from total(sites, AskMoments(centers.mean(axis=0)[None], np.ones((1, d)), np.ones(1)))
-        variance = got.squares[0] / got.mass[0] - (got.sums[0] / got.mass[0]) ** 2
+        result = yield from total(sites, AskMoments(centers.mean(axis=0)[None], np.ones((1, d)), np.ones(1)))
+        variance = result.squares[0] / result.mass[0] - (result.sums[0] / result.mass[0]) ** 2
         floor = np.maximum(self.floor * variance, 1e-12)
         return MixtureState(
             centers, np.inf, np.nan, np.tile(np.maximum(variance, floor), (k, 1)), np.full(k, 1 / k), floor
@@ -101,19 +101,19 @@ class GaussianMixture(Method, method="gaussian-mixture", prefix="cold"):
     def round(
         self, state: MixtureState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[MixtureState]:
-        got = yield from total(sites, AskMoments(state.centers, state.variances, state.shares))
-        full = got.mass[:, None] > 1e-9
-        mass = np.where(full, got.mass[:, None], 1.0)
-        step = np.where(full, got.sums / mass, 0.0)
-        variances = np.where(full, np.maximum(got.squares / mass - step**2, state.floor), state.variances)
-        shares = np.maximum(got.mass / got.mass.sum(), 1e-12)
+        result = yield from total(sites, AskMoments(state.centers, state.variances, state.shares))
+        full = result.mass[:, None] > 1e-9
+        mass = np.where(full, result.mass[:, None], 1.0)
+        step = np.where(full, result.sums / mass, 0.0)
+        variances = np.where(full, np.maximum(result.squares / mass - step**2, state.floor), state.variances)
+        shares = np.maximum(result.mass / result.mass.sum(), 1e-12)
         return replace(
             state,
             centers=state.centers + step,
             variances=variances,
             shares=shares / shares.sum(),
             movement=float(np.linalg.norm(step)),
-            inertia=-float(got.likelihood.sum()),
+            inertia=-float(result.likelihood.sum()),
         )
 
     def finished(self, state: MixtureState) -> bool:

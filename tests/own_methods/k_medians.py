@@ -66,7 +66,7 @@ class AskBelow(Question[Below], prefix="cold"):
                 halves[power - 1, :, j, :, 0] = np.einsum("ntd,n->td", low, w**power)
                 halves[power - 1, :, j, :, 1] = np.einsum("ntd,n->td", ~low, w**power)
         # A threshold that cuts off fewer rows than the minimum cuts off none: all are on the larger side.
-        # (below + above = mass, which is shown: the small half cannot be found by subtraction either.)
+        # (below + above = mass, which is disclosed: the small half cannot be found by subtraction either.)
         whole = np.asarray(site.disclosed(halves[0], halves[1])).all(axis=-1)
         larger = np.where(halves[0, ..., 0] > halves[0, ..., 1], mass[:, None], 0.0)
         below = np.where(whole, halves[0, ..., 0], larger)
@@ -89,7 +89,7 @@ class KMediansState(Message, prefix="cold"):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KMedians(Method, method="k-medians", prefix="cold"):
     citation = "Bradley, Mangasarian, Street: Clustering via Concave Minimization. NIPS 9, 1997."
-    advice = "Outliers shall not move the centres: L1 distances, medians"
+    advice = "Outliers must not move the centres: L1 distances, medians"
     asks = (AskBelow,)
     own_objective = True
 
@@ -102,10 +102,10 @@ class KMedians(Method, method="k-medians", prefix="cold"):
         d = centers.shape[1]
         powers = 2.0 ** np.arange(-40, 41)
         grid = np.concatenate([-powers[::-1], [0.0], powers])  # (t,)
-        got = yield from total(
+        result = yield from total(
             sites, AskBelow(centers.mean(axis=0)[None], np.repeat(grid, d).reshape(len(grid), 1, d))
         )
-        some, rest = got.below[:, 0] > 0.5, got.below[:, 0] < got.mass[0] - 0.5  # (t, d)
+        some, rest = result.below[:, 0] > 0.5, result.below[:, 0] < result.mass[0] - 0.5  # (t, d)
         low = np.array([grid[max(int(np.argmax(some[:, c])) - 1, 0)] for c in range(d)])
         high = np.array([grid[int(np.argmin(rest[:, c])) if not rest[:, c].all() else -1] for c in range(d)])
         return KMediansState(centers, np.inf, np.nan, low, high)
@@ -119,18 +119,18 @@ class KMedians(Method, method="k-medians", prefix="cold"):
         for _ in range(ceil(log(1 / self.precision) / log(self.cuts + 1))):
             between = low[None] + share[:, None, None, None] * (high - low)[None]  # (cuts, 2, k, d)
             cuts = between.reshape(-1, *shape[1:])
-            got = yield from total(sites, AskBelow(state.centers, cuts))
-            more = (2 * got.below - got.mass[:, None]).reshape(between.shape)  # below - above
-            slack = 1e-9 * (1 + got.mass[:, None])
+            result = yield from total(sites, AskBelow(state.centers, cuts))
+            more = (2 * result.below - result.mass[:, None]).reshape(between.shape)  # below - above
+            slack = 1e-9 * (1 + result.mass[:, None])
             reached = np.stack([more[:, 0] >= -slack, more[:, 1] > slack], axis=1)
             first = np.where(reached.any(axis=0), reached.argmax(axis=0), self.cuts)  # (2, k, d)
             edges = np.concatenate([low[None], between, high[None]])
             low = np.take_along_axis(edges, first[None], axis=0)[0]
             high = np.take_along_axis(edges, first[None] + 1, axis=0)[0]
         median = ((low + high) / 2).mean(axis=0)
-        after = np.where(got.mass[:, None] > 0, median, state.centers)
+        after = np.where(result.mass[:, None] > 0, median, state.centers)
         moved = float(np.linalg.norm(after - state.centers))
-        return replace(state, centers=after, movement=moved, inertia=float(got.distances.sum()))
+        return replace(state, centers=after, movement=moved, inertia=float(result.distances.sum()))
 
     def finished(self, state: KMediansState) -> bool:
         return bool(state.movement <= 2 * self.precision * float((state.high - state.low).max()))

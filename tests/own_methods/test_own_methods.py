@@ -150,12 +150,12 @@ def test_best_of_takes_the_best_by_the_methods_own_inertia(own):
     wrong = []
     for s in range(10):
         Z = np.random.default_rng(100 + s).standard_t(1.5, (300, 2))
-        got = run(
+        model = run(
             Restarts(own.M(k=4), 8), Simulation.from_rows({"a": Z[:50], "b": Z[50:150], "c": Z[150:]}), seed=s
         ).state
-        values = np.array([x.inertia for x in got.states])
-        if values[got.best] > values.min() + 1e-3 * abs(values.min()):
-            wrong.append((s, values[got.best], values.min()))
+        values = np.array([x.inertia for x in model.states])
+        if values[model.best] > values.min() + 1e-3 * abs(values.min()):
+            wrong.append((s, values[model.best], values.min()))
     assert not wrong
 
 
@@ -280,7 +280,7 @@ def test_sites_with_a_policy(own, tmp_path):
     assert any("the policy does not allow cold." in r.silent.get("west", "") for r in done.history)
 
 
-@pytest.mark.filterwarnings("ignore:the rounds ran out")
+@pytest.mark.filterwarnings("ignore:the run stopped after")
 @each
 def test_it_ends_after_max_rounds(own):
     """Whatever its own ``finished`` says."""

@@ -77,21 +77,21 @@ def test_a_new_protocol_finds_the_median_of_rows_it_never_sees(federation):
 # ---------------------------------------------------------------- the two verbs
 
 
-def test_each_shows_every_reply(federation):
-    got = run_protocol(each(SITES, AskMoments()), federation)
-    assert {s: r.sums[0] for s, r in got.items()} == {"a": 3.0, "b": 4.0, "c": 56.0}
+def test_each_returns_every_reply(federation):
+    answer = run_protocol(each(SITES, AskMoments()), federation)
+    assert {s: r.sums[0] for s, r in answer.items()} == {"a": 3.0, "b": 4.0, "c": 56.0}
 
 
-def test_total_shows_only_the_sum(federation):
-    got = run_protocol(total(SITES, AskMoments()), federation)
-    assert isinstance(got, Moments)
-    assert (got.n, got.sums[0], got.squares[0]) == (6.0, 63.0, 1365.0)
+def test_total_returns_only_the_sum(federation):
+    answer = run_protocol(total(SITES, AskMoments()), federation)
+    assert isinstance(answer, Moments)
+    assert (answer.n, answer.sums[0], answer.squares[0]) == (6.0, 63.0, 1365.0)
 
 
 def test_a_question_may_differ_by_site(federation):
     origins = {"a": 1.0, "b": 2.0, "c": 4.0}
-    got = run_protocol(each(SITES, lambda site: AskMoments(np.array([origins[site]]))), federation)
-    assert {s: r.sums[0] for s, r in got.items()} == {"a": 1.0, "b": 2.0, "c": 44.0}
+    answer = run_protocol(each(SITES, lambda site: AskMoments(np.array([origins[site]]))), federation)
+    assert {s: r.sums[0] for s, r in answer.items()} == {"a": 1.0, "b": 2.0, "c": 44.0}
 
 
 def test_some_sites_only(federation):
@@ -104,10 +104,10 @@ def test_some_sites_only(federation):
 
 
 def mean_of(sites, times):
-    """The mean, asked so many times."""
+    """The mean, asked ``times`` times."""
     for _ in range(times):
-        got = yield from total(sites, AskMoments())
-    return float(got.mean[0])
+        answer = yield from total(sites, AskMoments())
+    return float(answer.mean[0])
 
 
 def test_together_costs_the_exchanges_of_the_longest(federation):
@@ -142,21 +142,21 @@ def test_together_of_nothing_and_of_what_asks_nothing(federation):
     assert round_log.exchanges == 0
 
 
-def test_viewed_shows_rows_as_the_view_makes_them(federation):
+def test_transformed_questions_read_transformed_rows(federation):
     halved = Affine(np.array([1.0]), np.array([2.0]))
     assert run_protocol(transformed(halved, mean_of(SITES, 2)), federation) == pytest.approx((10.5 - 1) / 2)
     assert run_protocol(transformed(None, mean_of(SITES, 1)), federation) == 10.5
 
 
-def test_the_inner_view_holds(federation):
+def test_the_inner_transform_holds(federation):
     inner, outer = Affine(np.zeros(1), np.array([2.0])), Affine(np.array([100.0]), np.ones(1))
     assert run_protocol(transformed(outer, transformed(inner, mean_of(SITES, 1))), federation) == 5.25
 
 
-def test_views_differ_within_one_exchange(federation):
-    views = [Affine(np.zeros(1), np.array([float(s)])) for s in (1, 2, 4)]
-    got = run_protocol(together([transformed(v, mean_of(SITES, 2)) for v in views]), federation)
-    assert got == [10.5, 5.25, 2.625]
+def test_transforms_differ_within_one_exchange(federation):
+    transforms = [Affine(np.zeros(1), np.array([float(s)])) for s in (1, 2, 4)]
+    answer = run_protocol(together([transformed(v, mean_of(SITES, 2)) for v in transforms]), federation)
+    assert answer == [10.5, 5.25, 2.625]
 
 
 # ---------------------------------------------------------------- randomness
@@ -194,8 +194,8 @@ def refusing(*who: str) -> Simulation:
 
 def test_silence_is_data():
     round_log = RoundLog()
-    got = run_protocol(total(SITES, AskMoments()), refusing("b"), round_log=round_log)
-    assert got.n == 5.0
+    answer = run_protocol(total(SITES, AskMoments()), refusing("b"), round_log=round_log)
+    assert answer.n == 5.0
     assert round_log.silent == {"b": "b sleeps"}
     assert set(round_log.sent) == {"a", "c"}
     assert list(run_protocol(each(SITES, AskMoments()), refusing("b"))) == ["a", "c"]
@@ -239,7 +239,9 @@ def test_a_site_that_sends_nothing_is_silent_too():
 
         def ask(self, request_id, asks):
             inner = Simulation.from_rows(ROWS, fused=False)
-            kept = [{s: r for s, r in got.each().items() if s != "b"} for got in inner.ask(request_id, asks)]
+            kept = [
+                {s: r for s, r in answer.each().items() if s != "b"} for answer in inner.ask(request_id, asks)
+            ]
             return [gather(ask, replies) for ask, replies in zip(asks, kept, strict=True)]
 
     round_log = RoundLog()
@@ -248,27 +250,27 @@ def test_a_site_that_sends_nothing_is_silent_too():
 
 
 def test_what_was_only_summed_cannot_be_seen_one_by_one():
-    got = Aggregate(SITES, sum=Moments(*np.ones((3, 1))), size=(3, 100))
+    answer = Aggregate(SITES, sum=Moments(*np.ones((3, 1))), size=(3, 100))
     with pytest.raises(TypeError, match="only the sum"):
-        got.each()
-    assert got.sent() == dict.fromkeys(SITES, (3, 100))
-    assert isinstance(got, Replies)
+        answer.each()
+    assert answer.sent() == dict.fromkeys(SITES, (3, 100))
+    assert isinstance(answer, Replies)
 
 
 def test_a_lazy_rng_draws_what_the_round_would_and_can_be_copied():
     lazy = LazyRng(7, 3)
-    copied = deepcopy(lazy)
+    duplicate = deepcopy(lazy)
     first = lazy.random()
-    assert first == copied.random() == round_rng(7, 3).random()
+    assert first == duplicate.random() == round_rng(7, 3).random()
     assert deepcopy(lazy).random() == lazy.random() != first
 
 
-def test_a_copied_rng_draws_what_a_copy_would_and_leaves_the_original():
+def test_a_copied_rng_draws_the_same_numbers_and_leaves_the_original():
     original = np.random.default_rng(5).spawn(2)[1]
     expected = deepcopy(original).random(3)
-    copies = [CopiedRng(original) for _ in range(2)]
-    again = deepcopy(copies[0])
-    for rng in (*copies, again):
+    generators = [CopiedRng(original) for _ in range(2)]
+    again = deepcopy(generators[0])
+    for rng in (*generators, again):
         np.testing.assert_array_equal(rng.random(3), expected)
-    assert deepcopy(copies[0]).random() == copies[0].random() == copies[1].random() != expected[0]
+    assert deepcopy(generators[0]).random() == generators[0].random() == generators[1].random() != expected[0]
     np.testing.assert_array_equal(original.random(3), expected)

@@ -36,13 +36,13 @@ def saved(rows, path):
 
 
 def test_what_is_saved_comes_back(saved, rows):
-    got = checkpoint.load(saved)
-    assert got.round == 4
-    assert got.seed == 3
-    assert got.sites == tuple(sorted(rows))
-    assert got.figures.shape == (5, 2)
-    checkpoint.save(saved, got)
-    assert bits(checkpoint.load(saved)) == bits(got)
+    loaded = checkpoint.load(saved)
+    assert loaded.round == 4
+    assert loaded.seed == 3
+    assert loaded.sites == tuple(sorted(rows))
+    assert loaded.figures.shape == (5, 2)
+    checkpoint.save(saved, loaded)
+    assert bits(checkpoint.load(saved)) == bits(loaded)
 
 
 @pytest.mark.parametrize("stop", range(16))
@@ -65,9 +65,9 @@ def test_a_finished_run_is_not_run_again(rows, path):
             asked.append(request_id)
             return super().ask(request_id, asks)
 
-    first = run(ALGORITHM, Counting.of(rows), checkpoint=path)
+    first = run(ALGORITHM, Counting.from_rows(rows), checkpoint=path)
     count = len(asked)
-    again = run(ALGORITHM, Counting.of(rows), checkpoint=path)
+    again = run(ALGORITHM, Counting.from_rows(rows), checkpoint=path)
     assert bits(again.state) == bits(first.state)
     assert len(asked) == count > 0
     assert again.finished
@@ -183,7 +183,7 @@ def test_a_missing_folder_is_named_before_anything_runs(rows, tmp_path):
             return super().ask(request_id, asks)
 
     with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
-        run(ALGORITHM, Counting.of(rows), checkpoint=tmp_path / "nowhere" / "run")
+        run(ALGORITHM, Counting.from_rows(rows), checkpoint=tmp_path / "nowhere" / "run")
     assert asked == []
 
 
@@ -215,11 +215,11 @@ rng = np.random.default_rng(7)
 rows = {f"s{i}": rng.normal(size=(40, 3)) + rng.integers(4, size=(40, 1)) for i in range(5)}
 algorithm = DWF(k=4, learning_rate=0.05, momentum=0.8, local_steps=2, tol=0.0, max_rounds=400, window=10_000,
                 participation=3)
-told = []
+reported = []
 def tell(record):
-    told.append(record.round)
+    reported.append(record.round)
     print(record.round, flush=True)
-    if len(told) == int(sys.argv[3]):
+    if len(reported) == int(sys.argv[3]):
         signal.pause()  # until it is killed
 done = run(algorithm, Simulation.from_rows(rows), seed=11, checkpoint=sys.argv[1] or None, progress=tell)
 history = tuple((r.movement, r.inertia, r.numbers) for r in done.history)
@@ -239,12 +239,12 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
     reached = []
     for more in (1, 30, 77):
         process = start(path, result, more + 20)
-        told = [int(process.stdout.readline()) for _ in range(more)]
+        reported = [int(process.stdout.readline()) for _ in range(more)]
         process.send_signal(signal.SIGKILL)  # while it runs on and writes
         process.stdout.close()
         assert process.wait() == -signal.SIGKILL
         reached.append(checkpoint.load(path).round)
-        assert reached[-1] >= told[-1]  # at least the last round that was reported is on disk, whole
+        assert reached[-1] >= reported[-1]  # at least the last round that was reported is on disk, whole
     assert reached == sorted(set(reached))
     assert reached[-1] < 400
     process = start(path, result)

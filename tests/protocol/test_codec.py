@@ -113,9 +113,9 @@ def test_every_kind_of_value_comes_back():
 
 def test_arrays_come_back_read_only_and_in_any_order_of_memory():
     X = np.arange(12.0).reshape(3, 4)
-    got = codec.decode(codec.encode(Affine(X[:, 1], X.T[::2, ::-1])))
-    np.testing.assert_array_equal(got.scale, X.T[::2, ::-1])
-    assert not got.scale.flags.writeable
+    result = codec.decode(codec.encode(Affine(X[:, 1], X.T[::2, ::-1])))
+    np.testing.assert_array_equal(result.scale, X.T[::2, ::-1])
+    assert not result.scale.flags.writeable
     assert codec.encode(Affine(X[:, 1], X.T)) == codec.encode(Affine(X[:, 1].copy(), X.T.copy()))
     assert codec.encode(Affine(X[0].astype(">f8"), X)) == codec.encode(Affine(X[0], X))
 
@@ -229,7 +229,7 @@ class Stranger:
         (Message, "a type cannot travel"),
     ],
 )
-def test_what_is_no_message_cannot_be_encoded(value, message):
+def test_what_is_not_a_message_cannot_be_encoded(value, message):
     with pytest.raises(CodecError, match=message):
         codec.encode(zoo(anything=value))
 

@@ -85,11 +85,11 @@ def test_equal_subtotals_have_equal_bytes_and_travel():
         ({"low": (30, 0, 0)}, "not finite"),
     ],
 )
-def test_a_subtotal_that_no_federation_could_send_is_refused(change, why):
+def test_a_partial_sum_that_no_federation_could_send_is_refused(change, why):
     honest = partial_sum([[clusters(0), clusters(1)]])
-    said = {name: getattr(honest, name) for name in ("kind", "sites", "low", "limbs")}
+    fields = {name: getattr(honest, name) for name in ("kind", "sites", "low", "limbs")}
     with pytest.raises(ReplyError, match=why):
-        PartialSum(**{**said, **change}).check_for(AskClusterSums(np.zeros((1, 2, 3))))
+        PartialSum(**{**fields, **change}).check_for(AskClusterSums(np.zeros((1, 2, 3))))
 
 
 def test_counts_below_a_minimum_go_with_the_sums_that_belong_to_them():
@@ -100,6 +100,6 @@ def test_counts_below_a_minimum_go_with_the_sums_that_belong_to_them():
     assert reply.sums[0, :, 0].tolist() == [0.0, 2.0]
     assert reply.inertia.tolist() == [[0.0, 18.0]]
     few = partial_sum([[Moments(np.ones(1), np.ones(2), np.ones(2))]])
-    hidden = few.suppress_below(AskMoments().figures(), 2).reply()
-    assert hidden.mass.tolist() == [0.0]
-    assert hidden.sums.tolist() == [0.0, 0.0]
+    suppressed = few.suppress_below(AskMoments().figures(), 2).reply()
+    assert suppressed.mass.tolist() == [0.0]
+    assert suppressed.sums.tolist() == [0.0, 0.0]

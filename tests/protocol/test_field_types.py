@@ -58,9 +58,9 @@ def test_the_arrays_of_this_numpy_are_arrays(kind):
 
 
 def test_a_message_with_such_types_travels():
-    got = codec.decode(codec.encode(a_message()))
-    assert got.rows.tolist() == [1.0, 1.0]
-    assert got.perhaps.tolist() == [1, 2]
+    result = codec.decode(codec.encode(a_message()))
+    assert result.rows.tolist() == [1.0, 1.0]
+    assert result.perhaps.tolist() == [1, 2]
     assert codec.decode(codec.encode(a_message(perhaps=None))).perhaps is None
 
 

@@ -1,4 +1,4 @@
-"""Messages that are declared or written in uncommon ways, and what is said of them."""
+"""Messages that are declared or written in uncommon ways, and the errors about them."""
 
 import copy
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ K = TypeVar("K", bound=Reply)
 
 
 class AskAny(Question[K]):
-    """A base of questions; which reply it has is said by those that are made of it."""
+    """A base class of questions; its subclasses declare the reply."""
 
     reads = "rows"
 
@@ -94,7 +94,7 @@ def test_a_remark_beside_a_declaration_is_none():
     assert isinstance(declared(Loosely)["mass"], Count)
 
 
-def test_what_a_question_lacks_is_said_in_words():
+def test_missing_declarations_of_a_question_are_named():
     assert AskLoosely.undeclared() == "the count 'size' of the rows behind sums of its reply"
     assert AskSomething.reply_type() is Reply
     assert AskSomething.undeclared() == "what its reply is (Question[...])"
@@ -104,10 +104,10 @@ def test_what_a_question_lacks_is_said_in_words():
 
 @dataclass(frozen=True, eq=False)
 class Plain(Transform, prefix="test_uncommon_messages"):
-    """A view that overrides nothing."""
+    """A transform that overrides nothing."""
 
 
-def test_a_view_shows_the_rows_as_they_are_unless_it_says_otherwise():
+def test_a_transform_keeps_the_rows_unless_it_overrides_apply():
     X = np.array([[1.0, 2.0], [3.0, 5.0]])
     request = Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), Plain(), 0),))
     assert Site("a", X).answer(request).replies[0].sums.tolist() == [4.0, 7.0]
@@ -143,10 +143,10 @@ def test_a_site_with_other_columns_than_most_is_left_out_by_name():
     replies = {name: Moments(np.ones(1), np.ones(2), np.ones(2)) for name in "abc"}
     replies["b"] = Moments(np.ones(1), np.ones(3), np.ones(3))
     for verb in ("total", "each"):
-        got = gather(Ask(verb, ("a", "b", "c"), AskMoments()), replies)
-        assert got.sites == ("a", "c")
-        assert got.refusals["b"].startswith("its answer was not usable: ")
-        assert "where most sites have" in got.refusals["b"]
+        result = gather(Ask(verb, ("a", "b", "c"), AskMoments()), replies)
+        assert result.sites == ("a", "c")
+        assert result.refusals["b"].startswith("its answer was not usable: ")
+        assert "where most sites have" in result.refusals["b"]
     assert gather(Ask("total", ("a", "c"), AskMoments()), {k: replies[k] for k in "ac"}).refusals == {}
 
 

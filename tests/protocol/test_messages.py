@@ -1,4 +1,4 @@
-"""Questions, replies, stacks of rows, and sums over sites."""
+"""Questions, replies, batches of rows, and sums over sites."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ def moments(*values: float) -> Moments:
     return Moments(*(np.array([v]) for v in values))
 
 
-def test_a_stack_of_many_is_made_of_stacks_of_one():
+def test_a_batch_of_many_sites_is_made_of_batches_of_one():
     batch = batch_of(2, 0, 3, weights=np.arange(5.0))
     assert len(batch) == 3
     assert batch.row_counts.tolist() == [2, 0, 3]
@@ -62,32 +62,37 @@ def test_which_cells_are_large_enough():
     assert batch_of(9, minimum=5).large(counts, counts, 2).tolist() == [False, False, False, True]
 
 
-def test_what_is_hidden_does_not_follow_by_subtraction():
+def test_what_is_suppressed_does_not_follow_by_subtraction():
     counts = np.array(
         [[0.0, 1.0, 2.0, 5.0], [3.0, 2.0, 0.0, 4.0], [1.0, 1.0, 9.0, 2.0], [7.0, 1.0, 0.0, 0.0]]
     )
     assert batch_of(9).disclosed(counts, counts).all()
     assert batch_of(9, minimum=2).disclosed(counts, counts).tolist() == [
-        [False, False, False, True],  # the one row alone would be the total less the rest: 2 is hidden too
-        [True, True, False, True],  # nothing is hidden but a cell without rows
-        [False, False, True, True],  # two rows in two cells hide one another
+        [
+            False,
+            False,
+            False,
+            True,
+        ],  # the one row alone would be the total minus the rest: 2 is suppressed too
+        [True, True, False, True],  # nothing is suppressed but a cell without rows
+        [False, False, True, True],  # two rows in two cells protect one another
         [False, False, False, False],
     ]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 6))
-def test_every_shown_cell_is_large_and_what_is_hidden_is_nothing_or_large(sizes, minimum):
+def test_every_disclosed_cell_is_large_and_suppressed_rows_are_none_or_many(sizes, minimum):
     counts = np.array(sizes, dtype=float)
     disclosed = batch_of(9, minimum=minimum).disclosed(counts, counts)
-    hidden = counts[~disclosed].sum()
+    suppressed = counts[~disclosed].sum()
     if minimum == 1:
         assert disclosed.all()
     else:
         assert (counts[disclosed] >= minimum).all()
-        assert hidden == 0 or hidden >= minimum or not disclosed.any()
-        # and no more is hidden than that needs: with the largest hidden cell shown it would be too little
-        if hidden and (large := counts[~disclosed & (counts >= minimum)]).size:
-            assert hidden - large.max() < minimum
+        assert suppressed == 0 or suppressed >= minimum or not disclosed.any()
+        # and no more is suppressed than needed: without the largest suppressed cell it would be too little
+        if suppressed and (large := counts[~disclosed & (counts >= minimum)]).size:
+            assert suppressed - large.max() < minimum
 
 
 def test_weights_cannot_smuggle_a_row_past_the_minimum():
@@ -97,10 +102,10 @@ def test_weights_cannot_smuggle_a_row_past_the_minimum():
     assert not batch_of(9, minimum=2).disclosed(mass, squares).any()
 
 
-def test_only_leaves_no_trace_of_what_it_hides():
-    got = zero_suppressed(np.array([[True, False]]), np.array([[[-1.0, 2.0], [-3.0, 4.0]]]))
-    assert got.tolist() == [[[-1.0, 2.0], [0.0, 0.0]]]
-    assert not np.signbit(got[0, 1]).any()
+def test_zero_suppressed_leaves_no_trace_of_a_suppressed_value():
+    result = zero_suppressed(np.array([[True, False]]), np.array([[[-1.0, 2.0], [-3.0, 4.0]]]))
+    assert result.tolist() == [[[-1.0, 2.0], [0.0, 0.0]]]
+    assert not np.signbit(result[0, 1]).any()
 
 
 def test_replies_add_up_field_by_field():
@@ -108,7 +113,7 @@ def test_replies_add_up_field_by_field():
     assert [added.n, added.sums[0], added.squares[0]] == [11, 22, 33]
 
 
-def test_a_stacked_reply_is_a_list_of_replies():
+def test_a_reply_batch_is_a_list_of_replies():
     whole = ReplyBatch(Moments(np.array([[1.0], [2.0]]), np.ones((2, 3)), np.zeros((2, 3))), 2)
     assert len(whole) == 2
     assert [reply.n for reply in whole] == [1.0, 2.0]
@@ -125,8 +130,8 @@ def test_fold_is_the_same_to_the_bit_however_it_is_cut_into_blocks(seed):
         one_by_one += (reply.mass, reply.sums, reply.squares)
     cuts = np.sort(rng.choice(np.arange(1, 20), 3, replace=False))
     blocks = [replies[a:b] for a, b in zip([0, *cuts], [*cuts, 20], strict=True)]
-    stacked = [ReplyBatch(Moments(*(a[b[0] : b[1]] for a in parts)), b[1] - b[0]) for b in [(0, 7), (7, 20)]]
-    for total in (ordered_sum([replies]), ordered_sum(blocks), ordered_sum(stacked)):
+    batches = [ReplyBatch(Moments(*(a[b[0] : b[1]] for a in parts)), b[1] - b[0]) for b in [(0, 7), (7, 20)]]
+    for total in (ordered_sum([replies]), ordered_sum(blocks), ordered_sum(batches)):
         assert np.array_equal([total.mass, total.sums, total.squares], one_by_one)
 
 

@@ -38,7 +38,7 @@ ROWLESS = (*STAGES, AskMembers)  # a relay answers the last, and a site refuses 
 
 
 def table(seed: int, n: int = 40) -> Table:
-    """Two numbers, one with holes, and a category."""
+    """Two numbers, one with missing values, and a categorical column."""
     rng = np.random.default_rng(seed)
     values = np.column_stack([rng.normal(50, 9, n), rng.normal(0, 1, n), rng.integers(0, 3, n)])
     values[:7, 1] = np.nan
@@ -225,7 +225,7 @@ def test_a_reply_that_is_not_as_declared_does_not_leave_a_real_site(monkeypatch)
     site = open_site("a", rows(0), parse('format = 1\n[protect]\nmode = "raw"'))
     request = Request(RequestId("r", 0, 0, 0), (Part("each", AskOther(np.zeros(2)), None, 0),))
     (reply,) = site.answer(request).replies
-    assert reply.reason == "what test_questions.AskOther would send is not what it declares"
+    assert reply.reason == "the reply to test_questions.AskOther is not what test_questions.AskOther declares"
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,7 +285,7 @@ def test_a_message_of_another_author_needs_a_prefix():
         codec.encode(Unnamed(3))
     with pytest.raises(CodecError, match="the prefix must be a name"):
         type("Odd", (Reply,), {}, prefix="a.b")
-    with pytest.raises(InputError, match="a method of your own needs a prefix"):
+    with pytest.raises(InputError, match="a method outside of unpooled needs a prefix"):
         type("Mine", (Method,), {}, method="mine")
     assert "mine" not in METHODS
 

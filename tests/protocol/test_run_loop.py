@@ -41,11 +41,11 @@ def test_history_agrees_with_pooled_lloyd(overlapping):
         centers = after
 
 
-def test_progress_is_told_every_round_as_it_happens(rows):
-    told = []
-    done = run(Lloyd(k=3, init=INIT), Simulation.from_rows(rows), progress=told.append)
-    assert told == list(done.history)
-    assert [r.round for r in told] == list(range(done.rounds + 1))
+def test_progress_is_reported_every_round_as_it_happens(rows):
+    records = []
+    done = run(Lloyd(k=3, init=INIT), Simulation.from_rows(rows), progress=records.append)
+    assert records == list(done.history)
+    assert [r.round for r in records] == list(range(done.rounds + 1))
 
 
 def test_max_rounds_counts_further_rounds(rows, tmp_path):
@@ -61,9 +61,9 @@ def test_max_rounds_counts_further_rounds(rows, tmp_path):
 def test_progress_goes_on_where_the_checkpoint_is(rows, tmp_path):
     algorithm = DWF(k=3, init=INIT, tol=0.0, learning_rate=0.1, max_rounds=6)
     run(algorithm, Simulation.from_rows(rows), max_rounds=2, checkpoint=tmp_path / "c")
-    told = []
-    run(algorithm, Simulation.from_rows(rows), checkpoint=tmp_path / "c", progress=told.append)
-    assert [r.round for r in told] == [3, 4, 5, 6]
+    records = []
+    run(algorithm, Simulation.from_rows(rows), checkpoint=tmp_path / "c", progress=records.append)
+    assert [r.round for r in records] == [3, 4, 5, 6]
 
 
 def test_one_exchange_is_enough_for_a_one_shot_method(rows):
@@ -91,7 +91,7 @@ def test_too_few_answers_stop_the_run_and_what_was_saved_goes_on(rows, tmp_path)
     assert bits(resumed.state) == bits(run(algorithm, Simulation.from_rows(rows)).state)
 
 
-def test_history_of_many_rounds_keeps_one_copy_of_what_repeats(rows):
+def test_history_of_many_rounds_stores_what_repeats_once(rows):
     done = run(DWF(k=3, init=INIT, min_rounds=30, max_rounds=30), Simulation.from_rows(rows))
     assert len({id(r.sent) for r in done.history}) == 2
 

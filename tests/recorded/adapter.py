@@ -60,8 +60,8 @@ STATED = (
     "n",
     "sizes",
     "planned",
-    "apart",
-    "tried",
+    "separation",
+    "trial_excess",
 )
 """What a state tells besides its centres, where it has it; ``inner_state`` says where to look."""
 

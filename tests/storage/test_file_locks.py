@@ -47,7 +47,7 @@ def test_a_file_that_names_nobody_has_no_owner(tmp_path):
 def test_elsewhere_a_site_says_that_it_needs_linux(tmp_path, monkeypatch):
     require_linux("a site")
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(InputError, match="the record of a site needs Linux, and this is darwin. Files"):
+    with pytest.raises(InputError, match=r"the log of a site needs Linux, and this is darwin\. Files"):
         Log(tmp_path / "log.jsonl")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []

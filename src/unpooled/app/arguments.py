@@ -119,7 +119,7 @@ _FLAGS = ("secure", "exact-sums", "force", "overwrite")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
 _NO_VALUE = re.compile(
     r"(?:names?|takes?|reads?|leaves?|decides?|lets?|is|are|asks?|does|must|makes?|needs?|works?|would|and|"
-    r"or|for|to|use|exclude|a|the|of|there)[,:.]?"
+    r"or|for|to|with|has|use|exclude|a|the|of|there)[,:.]?"
 )
 
 

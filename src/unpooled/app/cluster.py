@@ -80,21 +80,52 @@ def cluster(
     modules: Names = (),
     out: str | Path | None = None,
     overwrite: bool = False,
-    progress: bool = False,
+    verbose: bool = False,
     n_threads: int | None = None,
 ) -> "Result":
     """Cluster tables as if they were pooled; every entry of ``data`` is a site, under its name.
 
-    A site's rows are a DataFrame of pandas or polars, an Arrow table, anything with Arrow's stream interface,
-    a 2-D array, a sparse matrix of scipy, the name of a file, or a ``Database``. One table instead of a
-    mapping is split by ``site_column``. The arguments are the options of ``unpooled fit``, and the job is the
-    same: the model, the history and the report have the same bytes as from files with the same rows.
+    The job is that of ``unpooled fit``: the model, the history and the report have the same bytes as from
+    files with the same rows.
+
+    Parameters
+    ----------
+    data : mapping or table
+        The rows of each site, by its name: a DataFrame of pandas or polars, an Arrow table, anything with
+        Arrow's stream interface, a 2-D array, a sparse matrix of scipy, the name of a file, or a
+        ``Database``. One table instead of a mapping is split by ``site_column``.
+    n_clusters : int, range, list or text
+        The number of clusters, or several to compare: ``3``, ``range(2, 7)``, ``"2..6"``, ``"auto"``.
+    n_init, max_rounds : int
+        The number of restarts, and the largest number of rounds.
+    random_state : int
+        The seed of all random draws.
+    out : path or None
+        The folder for the results; it must be empty, or ``overwrite`` must be True.
+    verbose : bool
+        Show a line of progress if the standard error is a terminal.
+    n_threads : int or None
+        Threads for simulated sites; None takes all cores.
+
+    The other arguments are the options of ``unpooled fit`` under the same names.
+
+    Returns
+    -------
+    Result
+        The clustering with its tables, report and model.
+
+    Raises
+    ------
+    InputError
+        If the data or an argument cannot be used.
     """
     sites = data if isinstance(data, Mapping) else {"data": data}
     if not isinstance(data, Mapping) and site_column is None:
-        raise InputError('one table is one site: name it, {"north": table}, or say site_column="hospital"')
+        raise InputError(
+            'one table is one site. Name it, {"north": table}, or pass site_column="hospital" to split it'
+        )
     if not sites:
-        raise InputError('no site was given: data names each with its table, {"north": table, "south": ...}')
+        raise InputError('data has no site. Pass a table by site, {"north": table, "south": ...}')
     for name in sites:
         if not isinstance(name, str) or not name:
             raise InputError(f"a site's name must be text, got {name!r}")
@@ -152,7 +183,7 @@ def cluster(
     if folder is not None:
         read = [Path(given) for given in sites.values() if isinstance(given, str | Path)]
         check(run_output(folder), inputs=read, overwrite=overwrite)
-    with line_of_progress(quiet=not progress) as observer:
+    with line_of_progress(quiet=not verbose) as observer:
         found = execute(job, folder, observer, new=True, threads=n_threads)
     return Result(found, _library(sites.values()))
 
@@ -184,9 +215,13 @@ class Result:
     @property
     def headline(self) -> str:
         """The answer in two sentences, and the certificate in words where one was asked for."""
-        said = self.job_result.headline()  # type: ignore[attr-defined]
-        words = [said] if isinstance(said, str) else [*said, getattr(self.job_result, "certified", "")]
-        return " ".join(filter(None, words))
+        headline = self.job_result.headline()  # type: ignore[attr-defined]
+        sentences = (
+            [headline]
+            if isinstance(headline, str)
+            else [*headline, getattr(self.job_result, "certified", "")]
+        )
+        return " ".join(filter(None, sentences))
 
     @property
     def model(self) -> Model:
@@ -195,7 +230,7 @@ class Result:
 
     @property
     def sizes(self) -> Any:
-        """A table: every cluster with its rows (or persons), its share, and its rows at every site."""
+        """A table: every cluster with its rows (or people), its share, and its rows at every site."""
         model, found = self.model, self.job_result
         total = max(float(model.sizes.sum()), 1.0)
         unit = found.unit if isinstance(found, ClusterResult) else "rows"
@@ -212,10 +247,10 @@ class Result:
 
     @property
     def profile(self) -> Any:
-        """A table: every cluster and column (or level), the most distinctive first, in the column's own unit.
+        """A table: every cluster and column (or category), the most distinctive first, in its own unit.
 
         ``value`` is the cluster's mean or share, ``overall`` that of all rows, ``effect`` their difference in
-        standard deviations of all rows. With noise there are centres only.
+        standard deviations of all rows. With differential privacy there are centres only.
         """
         if isinstance(self.job_result, PrivateResult):
             state, order = self.job_result.run.state, self.job_result.order
@@ -241,24 +276,24 @@ class Result:
 
     @named_in_python
     def predict(self, table: Any) -> IntArray:
-        """The cluster of every row of a new table, from 1, the largest; 0 for a row that was left out."""
+        """Return the cluster of every row of a new table, from 1, the largest; 0 for rows left out."""
         job = self.job_result.job
         rows = read_table(table, self.model.reading(job.reading), "new rows")
         return self.model.predict(rows, lacking=job.preparation_options.columns == "any").clusters
 
     @named_in_python
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the report: one HTML file. Nothing is overwritten unless ``overwrite`` says so."""
+        """Write the report, one HTML file, and return its path; ``overwrite`` replaces an existing file."""
         page, target = self.job_result.report(), Path(path)
         if page is None:
-            raise InputError("the report asks for sums without noise: with epsilon there is none")
+            raise InputError("there is no report with epsilon: it would need sums without noise")
         tables = (self.job_result.job.tables or {}).values()
         check(target, inputs=[t for t in tables if isinstance(t, str | Path)], overwrite=overwrite)
         write_atomically(target, page.encode(), shared=True)
         return target
 
     def to_json(self) -> dict[str, Any]:
-        """The result for programs, as ``unpooled fit --json`` prints it."""
+        """Return the result for programs, as ``unpooled fit --json`` prints it."""
         return self.job_result.to_json()
 
     def _table(self, columns: dict[str, list[Any]]) -> Any:

@@ -286,7 +286,7 @@ class ColumnTotals(Summable):
     sums: Annotated[FloatArray, Sum("p", rows="count")]  # of (x - origin) / unit
     squares: Annotated[FloatArray, Sum("p", min_value=0.0, rows="count")]  # of the same, squared
     # column after column, each with one more for all other categories
-    categories: Annotated[FloatArray, Count("categorical")]
+    categories: Annotated[FloatArray, Count("categories")]
 
     @property
     def mean(self) -> FloatArray:
@@ -349,7 +349,7 @@ class AskColumns(Question[ColumnTotals]):
         if not (np.isfinite(self.unit).all() and (np.frexp(self.unit)[0] == 0.5).all()):
             raise InputError("AskColumns: a unit must be a power of two")
         categories = sum(len(named) + 1 for named in self.categories)
-        return {**super().lengths(), "p": len(self.numbers), "categorical": categories}
+        return {**super().lengths(), "p": len(self.numbers), "categories": categories}
 
     def _totals(self, table: Table, batch: SiteBatch) -> ColumnTotals:
         numbers, codes = table.places(self.numbers), table.places(self.categorical)

@@ -126,7 +126,7 @@ def _plain(value: float) -> str:
 def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
     """Return the table in a CSV text; ``about`` comes from ``described``. InputError if they do not fit."""
     names, kinds = tuple(about["names"]), tuple(about["kinds"])
-    categories = {name: tuple(given) for name, given in about["categorical"].items()}
+    categories = {name: tuple(given) for name, given in about["categories"].items()}
     try:
         rows = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
@@ -165,7 +165,7 @@ def described(summary: SummaryTable) -> dict[str, Any]:
     return {
         "names": list(summary.names),
         "kinds": list(summary.kinds),
-        "categorical": {name: list(categories) for name, categories in summary.categories.items()},
+        "categories": {name: list(categories) for name, categories in summary.categories.items()},
         "incomplete": [
             name
             for name, kind, full in zip(summary.names, summary.kinds, whole, strict=True)
