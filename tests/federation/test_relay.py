@@ -57,7 +57,7 @@ class Broken(Guard):
     def __init__(self, times=10**9):
         self.times = times
 
-    def check_questions(self, request, views):
+    def check_questions(self, request, visible):
         self.times -= 1
         if self.times >= 0:
             raise RuntimeError("patient 4711 is out of range")

@@ -1,4 +1,4 @@
-"""A country, two regions and four hospitals on this machine, set up by the commands of docs/relays.md."""
+"""A country, two relays and four hospitals on this machine, set up by the commands of docs/relays.md."""
 
 import contextlib
 import csv
@@ -10,9 +10,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
-
-from machines.network import Network, reserved_port, tree, until
+from machines.network import Network, reserved_port, until
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
@@ -20,33 +18,33 @@ from unpooled.site.study_store import StudyFolder
 from unpooled.storage.file_locks import is_locked
 
 PAGE = Path(__file__).parents[2] / "docs" / "relays.md"
-REGIONS = {"north": ("hospital-a", "hospital-b"), "south": ("hospital-c", "hospital-d")}
-HOSPITALS = [hospital for some in REGIONS.values() for hospital in some]
+RELAYS = {"north": ("hospital-a", "hospital-b"), "south": ("hospital-c", "hospital-d")}
+HOSPITALS = [hospital for some in RELAYS.values() for hospital in some]
 OTHERS = {
     "north": "south",
     "hospital-a": "hospital-c",
     "hospital-b": "hospital-d",
     "hospital-e": "hospital-f",
 }
-LATER = ("hospital-e", "hospital-f", "hospital-g")  # where members sum securely, one more in each federation
+LATER = ("hospital-e", "hospital-f", "hospital-g")  # one more in each federation, for secure sums
 SERVE, JOIN, RUN = ["federation", "serve"], ["site", "join"], ["federation", "run"]
 
 
 def steps(title):
-    """Section by section of a part of the page: the commands in its order, by person who gives them."""
+    """Section by section of a part of the page: the commands in its order, by the person who gives them."""
     part = PAGE.read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
-    found = []
+    sections = []
     for section in part.split("\n### ")[1:]:
         person = section.split(":")[0]
         blocks = re.findall(r"```sh\n(.*?)```", section, re.S)
         lines = [line for block in blocks for line in block.splitlines()]
         if lines:
-            found.append({who: [said(line) for line in lines] for who, said in alike(person)})
-    return found
+            sections.append({who: [rename(line) for line in lines] for who, rename in people_like(person)})
+    return sections
 
 
-def alike(person):
-    """The persons who do what the page says of one of them, and how each says it."""
+def people_like(person):
+    """The people who give the commands of one person, and how their names differ in the commands."""
 
     def south(text):
         for here, there in OTHERS.items():
@@ -86,7 +84,7 @@ class TreeNetwork(Network):
                 writer.writerows(rows[number::4] if hospital in HOSPITALS else rows[number::9])
 
     def perform(self, title="Between machines"):
-        """Run the commands of a part of the page; persons who do the same do it at the same time."""
+        """Run the commands of a part of the page; people with the same commands run them at the same time."""
         for section in steps(title):
             with ThreadPoolExecutor(len(section)) as people:
                 list(people.map(self.person, section.keys(), section.values()))
@@ -103,9 +101,9 @@ class TreeNetwork(Network):
 
     def step(self, person, words, folder):
         if words[:2] == ["federation", "admit"]:  # the telephone
-            place = FederationFolder.read(folder / words[2])
-            new = {site for site, record in enrolments(place).items() if not record.certificate}
-            until(lambda: set(awaiting_admission(place)) == new, f"all to ask {words[2]} of {person}")
+            federation = FederationFolder.read(folder / words[2])
+            new = {site for site, record in enrolments(federation).items() if not record.certificate}
+            until(lambda: set(awaiting_admission(federation)) == new, f"all to ask {words[2]} of {person}")
         if words[:2] == ["site", "approve"]:
             until(StudyFolder(folder / words[2]).pending, f"the study at {person}")
         if words[:2] == RUN:
@@ -119,9 +117,9 @@ class TreeNetwork(Network):
             shutil.copy(invited, self.folder / words[3].title())
         if words[:2] == SERVE:
             until(lambda: "the server is up" in self.output(person), f"the server of {person}")
-            place = FederationFolder.read(folder / words[2])
-            for site in place.sites:
-                shutil.copy(place.invitation(site), self.folder / site.title())
+            federation = FederationFolder.read(folder / words[2])
+            for site in federation.sites:
+                shutil.copy(federation.invitation(site), self.folder / site.title())
 
     @staticmethod
     def name_of(person, words):
@@ -132,7 +130,7 @@ class TreeNetwork(Network):
         self.start(name, *words, folder=folder)
 
     def again(self, name):
-        """Start again what was killed, as whoever looks after the machine would."""
+        """Start a killed process again, as an administrator would."""
         words, folder = self.commands[name]
         home = self.home_of(name)
         if home is not None:
@@ -155,9 +153,9 @@ class TreeNetwork(Network):
     def wait_all(self):
         """Wait until all members of all federations are connected."""
         for person in ("Country", "North", "South"):
-            place = self.federation(person)
+            federation = self.federation(person)
             until(
-                lambda place=place: set(connected_sites(place) or ()) == set(place.sites),
+                lambda federation=federation: set(connected_sites(federation) or ()) == set(federation.sites),
                 f"all members of {person}",
             )
 
@@ -175,21 +173,15 @@ class TreeNetwork(Network):
         return -1
 
     def at(self, number):
-        def there():
+        """Wait until the run has finished a round."""
+
+        def has_reached():
             assert self.processes["run"].poll() is None, f"over before round {number}\n{self.output('run')}"
             return self.reached() >= number
 
-        until(there, f"round {number}", pause=0.005)
+        until(has_reached, f"round {number}", pause=0.005)
 
     def job_of(self, name):
         """The process of the job that runs at a server, at a relay or at a hospital."""
-        wanted = "runner_process" if name in ("Country", "North", "South") else "worker_process"
-
-        def found():
-            for process in tree(self.processes[name].pid):
-                with contextlib.suppress(psutil.Error):
-                    if any(word.endswith(wanted) for word in process.cmdline()):
-                        return process
-            return None
-
-        return until(found, f"the job of {name}", pause=0.01)
+        module = "runner_process" if name in ("Country", "North", "South") else "worker_process"
+        return until(lambda: self._process(name, module), f"the job of {name}", pause=0.01)

@@ -1,4 +1,4 @@
-"""The page for three strangers, as it is: its commands, in its order, each person in a folder apart."""
+"""The commands of the page about a first run, in its order, each person in a folder of their own."""
 
 import csv
 import json
@@ -18,24 +18,24 @@ PLACE = "coordinator.example.org:8002"
 
 def steps():
     """(person, command) for every command of the page."""
-    person, found = "everybody", []
+    person, commands = "everybody", []
     for part in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.M):
-        if found or part.startswith("Coordinator"):
+        if commands or part.startswith("Coordinator"):
             person = part.split(":")[0]
         for block in re.findall(r"```sh\n(.*?)```", part, re.S):
-            found += [(person, line) for line in block.splitlines()]
-    return found
+            commands += [(person, line) for line in block.splitlines()]
+    return commands
 
 
-def kinds(place):
+def kinds(folder):
     """The kinds of lines in a site's log, if there is one."""
-    log = place / "log.jsonl"
+    log = folder / "log.jsonl"
     return [json.loads(line)["kind"] for line in log.read_text().splitlines()] if log.exists() else []
 
 
 @pytest.fixture
-def strangers(hospital_files, tmp_path):
-    """Three folders. Each hospital has a file of its own, with names in it, and nothing else."""
+def machines(hospital_files, tmp_path):
+    """Three folders in place of machines. Each hospital has its own file, with names, and nothing else."""
     for folder in ("Coordinator", "Hospital A", "Hospital B"):
         (tmp_path / folder.replace(" ", "-")).mkdir()
     for letter, hospital in (("A", "cleveland"), ("B", "hungarian")):
@@ -51,7 +51,7 @@ def strangers(hospital_files, tmp_path):
     made.close()
 
 
-def test_the_page_for_three_strangers(strangers, tmp_path):
+def test_the_page_about_a_first_run(machines, tmp_path):
     commands = steps()
     installed = [line for person, line in commands if line.startswith("pip")]
     assert len(installed) == 1  # on three machines
@@ -61,38 +61,37 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
         words = shlex.split(line.replace(PLACE, address))[1:]
         folder = tmp_path / person.replace(" ", "-")
         lasting = words[:2] in (["federation", "serve"], ["site", "join"], ["federation", "run"])
-        if words[:2] == ["federation", "admit"]:  # the telephone: all have read theirs out
+        if words[:2] == ["federation", "admit"]:  # the telephone: all have read out their fingerprints
             for site in "AB":
                 until(
-                    lambda site=site: strangers.fingerprint(f"Hospital-{site}"), f"the fingerprint of {site}"
+                    lambda site=site: machines.fingerprint(f"Hospital-{site}"), f"the fingerprint of {site}"
                 )
                 until(
-                    lambda site=site: f"hospital-{site.lower()} asks" in strangers.output("Coordinator"),
+                    lambda site=site: f"hospital-{site.lower()} asks" in machines.output("Coordinator"),
                     "asking",
                 )
         if words[:2] == ["site", "approve"]:
-            place = folder / words[2]
-            until((place / "summary" / "page.html").exists, f"the page of {person}")
-            until(StudyFolder(place).pending, f"the study at {person}")
-            said = "a study waits to be approved: k-means of heart, k 2..4"
-            until(lambda said=said, who=folder.name: said in strangers.output(who), "join to say so")
-            assert "release" not in kinds(place)
+            site = folder / words[2]
+            until((site / "summary" / "page.html").exists, f"the page of {person}")
+            until(StudyFolder(site).pending, f"the study at {person}")
+            message = "a study is pending: k-means of heart, k 2..4"
+            until(lambda text=message, who=folder.name: text in machines.output(who), "the message")
+            assert "release" not in kinds(site)
         if lasting:
-            strangers.start("run" if words[1] == "run" else folder.name, *words, folder=folder)
+            machines.start("run" if words[1] == "run" else folder.name, *words, folder=folder)
         else:
-            said = strangers.command(*words, folder=folder, entered="y\ny\n", patience=240)
+            done = machines.command(*words, folder=folder, entered="y\ny\n", patience=240)
             if words[1] == "admit":
-                for site in "AB":
-                    assert (
-                        f"hospital-{site.lower()}: {strangers.fingerprint(f'Hospital-{site}')}" in said.stdout
-                    )
+                for letter in "AB":
+                    fingerprint = machines.fingerprint(f"Hospital-{letter}")
+                    assert f"hospital-{letter.lower()}: {fingerprint}" in done.stdout
         if words[1] == "serve":
-            until(lambda: "the server is up" in strangers.output("Coordinator"), "the server")
+            until(lambda: "the server is up" in machines.output("Coordinator"), "the server")
             for letter in "ab":  # the two files that are sent
                 sent = tmp_path / "Coordinator" / "heart" / "invitations" / f"hospital-{letter}.json"
                 shutil.copy(sent, tmp_path / f"Hospital-{letter.upper()}")
-    said = strangers.finish("run")
-    assert re.search(r"waiting for hospital-a since \d+:\d\d, hospital-b since \d+:\d\d to approve", said)
+    output = machines.finish("run")
+    assert re.search(r"waiting for hospital-a since \d+:\d\d, hospital-b since \d+:\d\d to approve", output)
     assert "release" in kinds(tmp_path / "Hospital-A" / "hospital-a")
     report = tmp_path / "Coordinator" / "report.html"
     handled = (
@@ -104,7 +103,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
     both = [folder / f"hospital-{folder.name[-1].lower()}.csv" for folder in (f.parent for f in files)]
     for source, target in zip(files, both, strict=True):
         shutil.copy(source, target)
-    strangers.command(
+    machines.command(
         "fit", *both, "-k", "2..4", "--protect", "summary", "--exclude", "name", "--out", tmp_path / "fit"
     )
     for name in ("model.unpooled", "history.csv"):

@@ -1,4 +1,4 @@
-"""What must not get in, and what must not get out."""
+"""Attacks on a federation: what must not get in, and what must not get out."""
 
 import json
 import secrets
@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import pytest
 
-from machines.network import PATIENCE, STUDIES, certified_site, until
+from machines.network import PATIENCE, STUDIES, certified_site, contents, until
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import tasks
@@ -31,28 +31,28 @@ QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
 def job(network, tmp_path):
     """A job folder as the coordinator would submit it, to be tampered with."""
     federation = FederationFolder.read(network.home)
-    told = Job(
+    options = Job(
         files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
     )
     folder = tmp_path / "job"
-    federation.engine.write_job(folder, *tasks(told, told.remote))
+    federation.engine.write_job(folder, *tasks(options, options.remote))
     return folder
 
 
 def submit(network, job):
-    """Hand a job to the server as the coordinator's console would; how it ended, and what its run says."""
+    """Submit a job as the coordinator's console would; return its end state and the progress of its run."""
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
     with submitted_job(network.home / "console", job, timeout=PATIENCE) as ended:
-        how = until(ended, "the job to end")
+        end_state = until(ended, "the job to end")
     progress = ProgressFile(network.home / "runs" / "tampered").read()
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
-    return how, progress
+    return end_state, progress
 
 
 def change(path, edit):
-    said = json.loads(path.read_text())
-    edit(said)
-    path.write_text(json.dumps(said))
+    values = json.loads(path.read_text())
+    edit(values)
+    path.write_text(json.dumps(values))
 
 
 def test_a_job_with_code_of_its_own_is_refused(network, job, tmp_path):
@@ -66,26 +66,35 @@ def test_a_job_with_code_of_its_own_is_refused(network, job, tmp_path):
         "class Evil(Responder):\n    pass\n"
     )
     site = job / "site" / "config" / "config_fed_client.json"
-    change(site, lambda said: said["executors"][0]["executor"].update(path="evil.Evil"))
-    how, progress = submit(network, job)
-    assert "FAILED" in how
+    change(site, lambda config: config["executors"][0]["executor"].update(path="evil.Evil"))
+    end_state, progress = submit(network, job)
+    assert "FAILED" in end_state
     assert progress["state"] != "finished"
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("end", ["config_fed_client.json", "config_fed_server.json"])
-def test_a_job_that_names_another_class_is_refused(network, job, end):
+@pytest.mark.parametrize("file", ["config_fed_client.json", "config_fed_server.json"])
+def test_a_job_that_names_another_class_is_refused(network, job, file):
     """An installed class that would run a command of the job's choosing."""
     extra = {
         "id": "extra",
         "path": "nvflare.app_common.launchers.subprocess_launcher.SubprocessLauncher",
         "args": {"script": "touch /tmp/never"},
     }
-    (config,) = job.rglob(end)
-    change(config, lambda said: said["components"].append(extra))
-    how, progress = submit(network, job)
-    assert "COMPLETED" not in how
+    (path,) = job.rglob(file)
+    change(path, lambda config: config["components"].append(extra))
+    end_state, progress = submit(network, job)
+    assert "COMPLETED" not in end_state
     assert progress["state"] != "finished"
+
+
+def test_a_job_of_another_format_is_refused_by_the_server(network, job):
+    """As one that an earlier release exported: nothing in it is read."""
+    (path,) = job.rglob("config_fed_server.json")
+    change(path, lambda config: config["workflows"][0]["args"].pop("format"))
+    end_state, progress = submit(network, job)
+    assert "COMPLETED" not in end_state
+    assert progress == {"state": "waiting"}  # the run did not begin
 
 
 def test_the_console_gives_no_shell(network):
@@ -102,14 +111,14 @@ def test_the_console_gives_no_shell(network):
         session.close()
 
 
-def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job, monkeypatch):
-    """It is halted for longer than the console waits: when a job is submitted, and when it is asked of it."""
-    change(job / "site" / "config" / "config_fed_client.json", lambda said: said.update(executors=[]))
+def test_a_server_that_is_too_busy_to_answer_accepts_a_job_once(network, job, monkeypatch):
+    """It is suspended for longer than the console waits, at the submission and at a later question."""
+    change(job / "site" / "config" / "config_fed_client.json", lambda config: config.update(executors=[]))
     server, store = network.engine_process("server"), network.home / "server" / "jobs"
-    known, line = set(store.iterdir()), console.ConsoleSession(network.home / "console", timeout=PATIENCE)
-    submit_job, unanswered = line._session.submit_job, []
+    known, session = set(store.iterdir()), console.ConsoleSession(network.home / "console", timeout=PATIENCE)
+    submit_job, unanswered = session._session.submit_job, []
 
-    def submitted_to_a_halted_server(*words, **options):
+    def submitted_to_a_suspended_server(*words, **options):
         try:
             return submit_job(*words, **options)
         except ConnectionError:  # the console has waited in vain, and will try again
@@ -117,20 +126,20 @@ def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job, monk
             server.send_signal(signal.SIGCONT)
             raise
 
-    monkeypatch.setattr(line._session, "submit_job", submitted_to_a_halted_server)
-    monkeypatch.setattr(console, "_TRIES", 100)
+    monkeypatch.setattr(session._session, "submit_job", submitted_to_a_suspended_server)
+    monkeypatch.setattr(console, "_MAX_ATTEMPTS", 100)
     try:
         server.send_signal(signal.SIGSTOP)
-        number = line.submit(job)
+        number = session.submit(job)
         assert unanswered
         assert [path.name for path in set(store.iterdir()) - known] == [number]
         server.send_signal(signal.SIGSTOP)
-        assert line.ended(number) is None
+        assert session.end_state(number) is None
         server.send_signal(signal.SIGCONT)
-        until(lambda: line.ended(number), "the job to end")
+        until(lambda: session.end_state(number), "the job to end")
     finally:
         server.send_signal(signal.SIGCONT)
-        line.close()
+        session.close()
     assert [path.name for path in set(store.iterdir()) - known] == [number]
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
 
@@ -138,16 +147,16 @@ def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job, monk
 @pytest.mark.long
 def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
     federation = FederationFolder.read(network.home)
-    told = Job(
+    options = Job(
         files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
     )
-    task, terms = tasks(told, told.remote)
+    task, terms = tasks(options, options.remote)
     shutil.rmtree(job)
     object.__setattr__(terms, "version", "99.0")
     federation.engine.write_job(job, task, terms)
     work = ProgressFile(network.home / "runs" / "tampered")
     with submitted_job(network.home / "console", job, timeout=PATIENCE):
-        progress = until(lambda: (said := work.read())["state"] == "failed" and said, "the run to fail")
+        progress = until(lambda: (p := work.read())["state"] == "failed" and p, "the run to fail")
     shutil.rmtree(work.path.parent)
     assert progress["kind"] == "TooFewAnswersError"
     assert "va (the coordinator has unpooled 99.0, this site " in progress["text"]
@@ -156,47 +165,47 @@ def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
 def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
-    trusted = tmp_path / "trusted.toml"
-    trusted.write_text(f'format = 1\n[protect]\nmode = "raw"\n{STUDIES}')
-    other = {"data": str(odd), "policy": str(trusted), "categorical": [], "na": []}
+    policy = tmp_path / "raw.toml"
+    policy.write_text(f'format = 1\n[protect]\nmode = "raw"\n{STUDIES}')
+    other = {"data": str(odd), "policy": str(policy), "categorical": [], "na": []}
     with network.with_settings("va", **other):
         network.run("odd", *QUICK)
-        said = network.finish("odd", code=1)
-    assert "weight" in said
-    assert "columns differ between sites" in " ".join(said.split())
-    assert "40" not in said.splitlines()[-1]
+        output = network.finish("odd", code=1)
+    assert "weight" in output
+    assert "columns differ between sites" in " ".join(output.split())
+    assert "40" not in output.splitlines()[-1]
     assert not network.out("odd").exists()
 
 
-def test_a_message_that_is_larger_than_a_site_takes(network):
-    """The site refuses by name, and the others go on."""
+def test_a_message_that_is_larger_than_a_site_allows(network):
+    """The site refuses it, the coordinator names the site, and the others continue."""
     with network.with_policy("va", f"format = 1\n[wire]\nmax_message_bytes = 4096\n{STUDIES}"):
         network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
-        said = network.finish("large")
+        output = network.finish("large")
     result = RunFolder(network.out("large")).load_result()
     assert all(set(record.silent) <= {"va"} for record in result.run.history)
     assert any("4,096" in record.silent.get("va", "") for record in result.run.history)
-    assert "warning: va is missing from" in said
+    assert "warning: va is missing from" in output
 
 
-def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_path):
-    """Garbage, no certificate, another federation's, one signed for nobody: all while a run goes on."""
+def test_without_the_right_certificate_nobody_connects(network, fitted, tmp_path):
+    """Garbage, no certificate, another federation's, one of a name that is not a site: all during a run."""
     network.run("besieged", *QUICK, "--quorum", "1")
     address = ("localhost", network.port)
     for _ in range(20):
-        with socket.create_connection(address, timeout=PATIENCE) as line:
-            line.sendall(secrets.token_bytes(4096))
-            line.shutdown(socket.SHUT_WR)
-            assert len(line.recv(65536)) < 100  # at most a TLS alert
+        with socket.create_connection(address, timeout=PATIENCE) as connection:
+            connection.sendall(secrets.token_bytes(4096))
+            connection.shutdown(socket.SHUT_WR)
+            assert len(connection.recv(65536)) < 100  # at most a TLS alert
     assert talk_without_certificate(address) == b""
 
-    # another federation of the same name: its sites' certificates are worth nothing here
+    # another federation of the same name: its sites' certificates are not valid here
     where = f"localhost:{network.port}"
     other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare")
     rows = ("--data", network.files["va"])
     certified_site(other, "va", tmp_path / "impostor", network.files["va"])
     network.start("impostor", "site", "start", tmp_path / "impostor")
-    # one that has only the invitation: the server is not the one that it names, so nothing is sent
+    # a site with only the other federation's invitation: its server is another one, so it sends nothing
     network.start("guest", "site", "join", invite(other, "va"), "--folder", tmp_path / "guest", *rows)
     # a site that was never invited, with a certificate of the right authority
     certified_site(
@@ -205,8 +214,8 @@ def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_p
     network.start("stranger", "site", "start", tmp_path / "stranger")
     for name in ("impostor", "guest"):
         until(lambda: "certificate is not of this federation" in network.output(name), f"a reason of {name}")  # noqa: B023
-    until(lambda: "does not let this site in" in network.output("stranger"), "a reason")
-    until(lambda: "refused: stranger" in network.output("server"), "the server's word")
+    until(lambda: "accepts the certificate, but refuses this site" in network.output("stranger"), "a reason")
+    until(lambda: "refused: stranger" in network.output("server"), "the server's message")
     until(lambda: network.connected() == set(network.files), "all sites, and nobody else")
     for name in ("impostor", "guest", "stranger"):
         network.kill(name)
@@ -216,36 +225,33 @@ def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_p
 
 
 def talk_without_certificate(address):
-    """What a server says to a client that has no certificate, after the handshake."""
+    """The bytes that a server sends to a client without a certificate, after the handshake."""
     blind = ssl.create_default_context()
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     blind.set_alpn_protocols(["h2"])
-    heard = b""
+    received = b""
     try:
-        with socket.create_connection(address, timeout=PATIENCE) as line, blind.wrap_socket(line) as secure:
+        with socket.create_connection(address, timeout=PATIENCE) as plain, blind.wrap_socket(plain) as secure:
             secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
             while more := secure.recv(65536):
-                heard += more
+                received += more
     except (ssl.SSLError, ConnectionError):
         pass
-    return heard
+    return received
 
 
-def test_no_row_is_in_what_left_and_paths_stay_at_the_site(after_a_run, hospital_files):
-    """Everything that left a site is in its log; a row of its table in any of it would be found."""
+def test_a_site_sends_no_row_and_no_path(after_a_run, hospital_files):
+    """Everything that a site sent is in its log; a row of its table would be found there."""
     network = after_a_run
     logged = (network.site_folder("va") / "log.jsonl").read_text()
-    left = b"".join(
+    sent = b"".join(
         unpacked(json.loads(line)["payload"]) for line in logged.splitlines() if "payload" in line
     )
-    assert len(left) > 10_000
+    assert len(sent) > 10_000
     values = read_table(hospital_files["va"], Reading()).values
     for row in values:
-        assert row.tobytes() not in left
-        assert struct.pack(f"<{len(row)}f", *row) not in left
-    assert (
-        np.float64(values.shape[0]).tobytes() in left
-    )  # what is looked for would be found: a count is there
-    kept = (network.home / "server").rglob("*")
-    texts = b"".join(path.read_bytes() for path in kept if path.is_file())
-    assert str(hospital_files["va"]).encode() not in texts
+        assert row.tobytes() not in sent
+        assert struct.pack(f"<{len(row)}f", *row) not in sent
+    assert np.float64(values.shape[0]).tobytes() in sent  # the search can find: a count is there
+    at_server = b"".join(data for _, data in contents(network.home / "server"))
+    assert str(hospital_files["va"]).encode() not in at_server

@@ -1,4 +1,4 @@
-"""Folders of sites, regions and coordinators that are moved: each goes on with the files that it has."""
+"""Folders of sites, relays and coordinators that are moved: each continues with the files that it has."""
 
 import shutil
 import sqlite3
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from machines.network import Network, reserved_port
+from machines.network import PATIENCE, Network, reserved_port
 from unpooled.app.cli import app
 from unpooled.federation.provisioning import supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
@@ -29,23 +29,23 @@ def federation(tmp_path_factory, shorter_keys):
     path, port = tmp_path_factory.mktemp("served") / "fed", reserved_port()
     made = create(path, "fed", f"localhost:{port}", ("north", "south"), engine_name="nvflare")
     context = server_context(*map(str, made.engine.server_identity(made.server)))
-    with Ingress(["127.0.0.1"], port, 1, context, lambda said: enrol(FederationFolder.read(path), said)):
+    with Ingress(["127.0.0.1"], port, 1, context, lambda asked: enrol(FederationFolder.read(path), asked)):
         yield made
 
 
 @pytest.fixture
 def join(monkeypatch):
-    """``unpooled site join`` up to the moment when it would start the engine; its exit code and its words."""
+    """``unpooled site join`` or ``start`` up to the start of the engine; returns its output."""
     started = []
     monkeypatch.setattr(supervisor, "supervise", lambda command, home, *_: started.append(home))
 
     def call(*words, code=0):
         started.clear()
         command = "start" if Path(words[0]).is_dir() else "join"
-        got = CliRunner().invoke(app, ["site", command, *map(str, words)])
-        assert got.exit_code == code, got.output
+        result = CliRunner().invoke(app, ["site", command, *map(str, words)])
+        assert result.exit_code == code, result.output
         assert len(started) == (code == 0)
-        return " ".join(got.output.split())
+        return " ".join(result.output.split())
 
     return call
 
@@ -79,14 +79,14 @@ def naming(folder, path):
     return [file for file in files if str(path).encode() in file.read_bytes()]
 
 
-def test_a_moved_site_opens_the_copy_that_it_has(federation, join, table, tmp_path):
+def test_a_moved_site_opens_its_summary_table(federation, join, table, tmp_path):
     old, new = tmp_path / "north", tmp_path / "elsewhere" / "north"
     admitted(federation, join, old, "--data", table, "--person", "patient_id")
     digest = SummaryFolder(old).digest
     assert naming(old, old) == []
     new.parent.mkdir()
     shutil.move(old, new)
-    assert f"what leaves is logged in {new / 'log.jsonl'}" in join(new)
+    assert f"the site logs all that it sends in {new / 'log.jsonl'}" in join(new)
     assert SummaryFolder(new).digest == digest
     assert SiteFolder(new).settings.folder == str(new)
     assert not old.exists()
@@ -101,7 +101,7 @@ def written(path, text):
 
 
 def test_files_within_the_folder_are_found_where_it_is_now(federation, join, table, tmp_path, monkeypatch):
-    """Given relative or absolute, by the name of the folder or by a link to it."""
+    """Whether their paths are relative or absolute, by the name of the folder or by a link to it."""
     old, new = tmp_path / "north", tmp_path / "new"
     old.mkdir()
     (tmp_path / "link").symlink_to("north")
@@ -114,9 +114,9 @@ def test_files_within_the_folder_are_found_where_it_is_now(federation, join, tab
     monkeypatch.chdir(tmp_path)
     assert naming(old, tmp_path) == []
     old.rename(new)
-    said = join(new)
-    assert f"data: {new / 'people.csv'}, 80 rows" in said
-    assert f"rules: {new / 'policy.toml'}" in said
+    output = join(new)
+    assert f"data: {new / 'people.csv'}, 80 rows" in output
+    assert f"rules: {new / 'policy.toml'}" in output
     assert not old.exists()
 
 
@@ -127,12 +127,12 @@ def test_a_file_outside_of_the_folder_stays_where_it_is(federation, join, table,
     (tmp_path / "deep").mkdir()
     (tmp_path / "north").rename(tmp_path / "deep" / "north")
     monkeypatch.chdir("/")
-    said = join(tmp_path / "deep" / "north")
-    assert f"data: {table}, 80 rows" in said
-    assert f"rules: {policy}" in said
+    output = join(tmp_path / "deep" / "north")
+    assert f"data: {table}, 80 rows" in output
+    assert f"rules: {policy}" in output
 
 
-def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_path, monkeypatch):
+def test_a_query_within_the_folder_updates_the_table_of_a_moved_site(table, tmp_path, monkeypatch):
     old, new, database = tmp_path / "north", tmp_path / "new", tmp_path / "people.sqlite"
     old.mkdir()
     written(old / "cohort.sql", "SELECT * FROM people WHERE age > 0")
@@ -145,17 +145,17 @@ def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_pa
         ("summarize", ".", "--data", database, "--query", "cohort.sql", "--person", "patient_id"),
         ("approve", ".", "--table", "--yes"),
     ):
-        got = CliRunner().invoke(app, ["site", *map(str, words)])
-        assert got.exit_code == 0, got.output
+        result = CliRunner().invoke(app, ["site", *map(str, words)])
+        assert result.exit_code == 0, result.output
     monkeypatch.chdir(tmp_path)
     old.rename(new)
-    got = CliRunner().invoke(app, ["site", "summarize", str(new), "--data", str(database)])
-    assert got.exit_code == 0, got.output
-    assert "Nothing changes" in got.output
+    result = CliRunner().invoke(app, ["site", "summarize", str(new), "--data", str(database)])
+    assert result.exit_code == 0, result.output
+    assert "Nothing changes" in result.output
 
 
 @pytest.mark.parametrize(
-    ("gone", "named"),
+    ("removed", "named"),
     [
         (["summary"], "summary/about.json, summary/table.csv"),
         (["summary/table.csv"], "summary/table.csv"),
@@ -168,75 +168,75 @@ def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_pa
         ),
     ],
 )
-def test_an_admitted_site_makes_nothing_anew(federation, join, table, tmp_path, gone, named):
-    place = admitted(federation, join, tmp_path / "north", "--data", table, "--person", "patient_id")
-    for name in gone:
-        shutil.rmtree(place / name) if (place / name).is_dir() else (place / name).unlink()
+def test_an_admitted_site_does_not_replace_missing_files(federation, join, table, tmp_path, removed, named):
+    folder = admitted(federation, join, tmp_path / "north", "--data", table, "--person", "patient_id")
+    for name in removed:
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
     rules = written(tmp_path / "rules.toml", "format = 1\n")
     before = everything(tmp_path)
     for words in ((), ("--data", table, "--policy", rules), ("--data", table, "--person", "patient_id")):
-        said = join(place, *words, code=1)
-        assert f"the site was admitted before, and files of it are missing: {named}. Restore" in said
+        output = join(folder, *words, code=1)
+        assert f"the site was admitted before, and its files are missing: {named}. Restore" in output
         assert everything(tmp_path) == before
 
 
-def test_an_admitted_site_with_noise_does_not_begin_its_budget_anew(federation, join, table, tmp_path):
+def test_an_admitted_site_does_not_begin_a_new_privacy_budget(federation, join, table, tmp_path):
     policy = written(
-        tmp_path / "noise.toml",
+        tmp_path / "dp.toml",
         'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 2.0\n[domain]\nrows = 100\n',
     )
-    place = admitted(
+    folder = admitted(
         federation, join, tmp_path / "north", "--data", table, "--exclude", "patient_id", "--policy", policy
     )  # fmt: skip
     for name in ("ledger.sqlite", "log.jsonl"):
-        (place / name).unlink()
-    assert "are missing: ledger.sqlite, log.jsonl" in join(place, code=1)
-    assert not (place / "ledger.sqlite").exists()
-    assert not (place / "log.jsonl").exists()
+        (folder / name).unlink()
+    assert "are missing: ledger.sqlite, log.jsonl" in join(folder, code=1)
+    assert not (folder / "ledger.sqlite").exists()
+    assert not (folder / "log.jsonl").exists()
 
 
 def test_a_site_is_admitted_only_with_all_its_files(federation, join, table, tmp_path):
-    """A first join that failed, or was killed, can be done again until the coordinator admits the site."""
-    place = tmp_path / "north"
+    """A first join that failed, or was killed, can be repeated until the coordinator admits the site."""
+    folder = tmp_path / "north"
     invitation = invite(federation, "north")
-    join(invitation, "--folder", place, "--data", tmp_path / "nothing.csv", code=1)
+    join(invitation, "--folder", folder, "--data", tmp_path / "nothing.csv", code=1)
     assert awaiting_admission(federation) == {}
-    join(invitation, "--folder", place, "--data", table)
+    join(invitation, "--folder", folder, "--data", table)
     assert awaiting_admission(federation)
-    assert not SiteFolder(place).was_enrolled
-    assert verify(place / "log.jsonl") == []
-    got = CliRunner().invoke(app, ["site", "log", str(place)])
-    assert (got.exit_code, "Nothing has left" in got.output) == (0, True)
-    shutil.rmtree(place / "summary")
-    join(place, "--data", table)
-    assert SummaryFolder(place).exists
+    assert not SiteFolder(folder).was_enrolled
+    assert verify(folder / "log.jsonl") == []
+    result = CliRunner().invoke(app, ["site", "log", str(folder)])
+    assert (result.exit_code, "Nothing has left" in result.output) == (0, True)
+    shutil.rmtree(folder / "summary")
+    join(folder, "--data", table)
+    assert SummaryFolder(folder).exists
 
 
-def test_a_moved_region_and_its_federation(federation, join, tmp_path):
-    """The folder of a region within that of its federation, moved with it; and each by itself."""
-    country = tmp_path / "regions"
-    create(country / "south", "south", "localhost:1", ("a", "b"), engine_name="nvflare")
-    old = country / "as-member"
-    admitted(federation, join, old, "--downstream", country / "south", site="south")
+def test_a_moved_relay_and_its_federation(federation, join, tmp_path):
+    """The folders of a relay and of its federation side by side, moved together; and each by itself."""
+    both = tmp_path / "both"
+    create(both / "south", "south", "localhost:1", ("a", "b"), engine_name="nvflare")
+    old = both / "as-member"
+    admitted(federation, join, old, "--downstream", both / "south", site="south")
     assert naming(old, old) == []
     new = tmp_path / "as-member"
     old.rename(new)
-    assert f"what goes up is logged in {new / 'log.jsonl'}" in join(new)
+    assert f"it logs all that it passes up in {new / 'log.jsonl'}" in join(new)
     assert not old.exists()
     (new / "log.jsonl").unlink()
-    assert "files of it are missing: log.jsonl" in join(new, code=1)
+    assert "its files are missing: log.jsonl" in join(new, code=1)
     (new / "log.jsonl").touch()
-    (country / "south").rename(tmp_path / "south")
-    assert f"{country / 'south'}: not the folder of a federation" in join(new, code=1)
+    (both / "south").rename(tmp_path / "south")
+    assert f"{both / 'south'}: not the folder of a federation" in join(new, code=1)
     assert str(tmp_path / "south") in join(new, "--downstream", tmp_path / "south")
-    assert list(country.iterdir()) == []
-    assert naming(tmp_path / "south", country) == []
+    assert list(both.iterdir()) == []
+    assert naming(tmp_path / "south", both) == []
 
 
 def test_a_run_between_moved_folders(hospital_files, tmp_path):
     """After a first run the site is moved, and the federation is restored elsewhere from a backup.
 
-    A second run is answered from the same copy.
+    The site answers a second run from the same summary table.
     """
     network = Network(tmp_path / "before", {"va": hospital_files["va"]})
     try:
@@ -246,18 +246,18 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
         network.stop("va")
         network.command("federation", "serve", "--stop", network.home)
         for name in ("va", "server"):
-            network.processes.pop(name).wait(20)
+            network.processes.pop(name).wait(PATIENCE)
         assert naming(network.site_folder("va"), network.site_folder("va")) == []
         later = tmp_path / "later"
         later.mkdir()
         (network.folder / "at").rename(later / "at")
         for folder in (network.home, later / "at" / "va"):
-            said = network.command("site", "backup", folder, tmp_path / f"{folder.name}.tar.gz").stdout
-            assert "not in the backup" not in said
+            output = network.command("site", "backup", folder, tmp_path / f"{folder.name}.tar.gz").stdout
+            assert "not in the backup" not in output
         network.command("site", "restore", tmp_path / "federation.tar.gz", later / "federation")
         network.home.rename(tmp_path / "lost")
         old, network.folder, network.home = network.folder, later, later / "federation"
-        left = sorted(old.rglob("*"))
+        remaining = sorted(old.rglob("*"))
         (first,) = (path for path in (network.home / "results").iterdir() if path.is_dir())
         network.command("resume", first)
         network.serve()
@@ -269,6 +269,6 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
         assert (network.out("second") / "model.unpooled").read_bytes() == (
             first / "model.unpooled"
         ).read_bytes()
-        assert sorted(old.rglob("*")) == left
+        assert sorted(old.rglob("*")) == remaining
     finally:
         network.close()

@@ -1,4 +1,4 @@
-"""Roads to the server: IPv6 alone, a proxy, one address of several. In network namespaces, as root."""
+"""Routes to the server: IPv6 only, a proxy, one address of several. In network namespaces, as root."""
 
 import os
 import shutil
@@ -17,20 +17,20 @@ SCRIPT = """
 import sys, threading
 from machines.test_enrolment import Proxy
 with Proxy(("::", int(sys.argv[1]))) as proxy:
-    said = 0
+    printed = 0
     while True:
         threading.Event().wait(0.2)
-        for target in proxy.asked[said:]:
+        for target in proxy.asked[printed:]:
             print(target, flush=True)
-        said = len(proxy.asked)
+            printed += 1
 """
 
 
 @pytest.fixture
 def spaces():
-    """Two namespaces with IPv6 addresses and no others, and the server's name in their file of hosts."""
+    """Two namespaces with IPv6 addresses only, and the server's name in their file of hosts."""
     if not may_make_networks():
-        pytest.skip("this machine makes no network namespaces")
+        pytest.skip("network namespaces cannot be made on this machine")
     tag = f"r{os.getpid() % 100000}"
     names = {"coordinator": f"{tag}a", "site": f"{tag}b"}
     try:
@@ -53,8 +53,8 @@ def spaces():
 
 
 @pytest.mark.long
-def test_ipv6_alone_and_through_a_proxy(spaces, hospital_files, tmp_path):
-    """One site goes directly, the other by a proxy; the server has no IPv4 address. Same result."""
+def test_ipv6_only_and_through_a_proxy(spaces, hospital_files, tmp_path):
+    """One site connects directly, the other by a proxy; the server has no IPv4 address. Same result."""
     files = {name: hospital_files[name] for name in ("cleveland", "va")}
     here, there = (("ip", "netns", "exec", spaces[name]) for name in ("coordinator", "site"))
     behind = (*there, "env", f"https_proxy=http://{NAME}:{PROXY}")
@@ -70,13 +70,13 @@ def test_ipv6_alone_and_through_a_proxy(spaces, hospital_files, tmp_path):
         network.up()
         assert f"serving heart at fd00:77::1, port {PORT}" in network.output("server")
         until(lambda: (tmp_path / "proxy.out").read_text().count(f"{NAME}:{PORT}") >= 2, "the proxy")
-        network.run("roads", *OPTIONS)
-        network.finish("roads")
+        network.run("routes", *OPTIONS)
+        network.finish("routes")
         network.command(
             "fit", *files.values(), "--out", tmp_path / "fit", *OPTIONS[:-2], "--protect", "summary"
         )
         for name in ("model.unpooled", "history.csv"):
-            assert (network.out("roads") / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
+            assert (network.out("routes") / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
     finally:
         network.close()
         proxy.kill()

@@ -1,5 +1,6 @@
-"""What an IT department does: states, metrics, clean-up, lost logs, backups, services."""
+"""Operation by an IT department: states, metrics, clean-up, lost logs, backups, services."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from machines.network import PATIENCE, tree
+from machines.network import PATIENCE, eventually, tree, until
 from unpooled.app.cli import app
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation.coordinator_run import ProgressFile, last_log_heads
@@ -45,13 +46,18 @@ def unpooled(*words, code=0):
 
 
 def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
-    """All well; then a run that failed and one that was killed: each with its cause, and removable."""
+    """No problem; then a run that failed and one that was killed: each with its cause, and removable."""
     runs, metrics = network.home / "runs", tmp_path / "unpooled.prom"
+
+    def status(*options, code):
+        words = ("federation", "status", network.home, *options)
+        return eventually(lambda: unpooled(*words, code=code), f"the state {code}")
+
     unpooled("federation", "remove", network.home, "--older-than", "0")
     network.wait_connected()
-    said = json.loads(unpooled("federation", "status", network.home, "--json", "--metrics", metrics).stdout)
-    assert (said["code"], said["up"], said["problems"], said["runs"]) == (0, True, [], [])
-    assert set(said["sites"].values()) == {"connected"}
+    state = json.loads(status("--json", "--metrics", metrics, code=0).stdout)
+    assert (state["code"], state["up"], state["problems"], state["runs"]) == (0, True, [], [])
+    assert set(state["sites"].values()) == {"connected"}
     assert metrics.stat().st_mode & 0o044  # node_exporter is another user
     samples = parsed(metrics.read_text())
     assert samples['unpooled_up{federation="heart",role="coordinator"}'] == 1
@@ -62,40 +68,39 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     ProgressFile(runs / "lost").failed(TooFewAnswersError("1 of 3 sites answered"))
     (runs / "killed").mkdir()
     ProgressFile(runs / "killed").write("running")
-    done = unpooled("federation", "status", network.home, code=5)
+    done = status(code=5)
     assert "run lost: failed, not begun" in done.stdout
-    assert "run lost failed: TooFewAnswers: 1 of 3 sites answered; unpooled resume goes on" in done.stderr
-    assert "run killed stopped: its process ended before its first round" in done.stderr
-    said = json.loads(
-        unpooled("federation", "status", network.home, "--json", "--metrics", metrics, code=5).stdout
+    assert (
+        "run lost failed: TooFewAnswersError: 1 of 3 sites answered. Continue it with unpooled resume"
+        in done.stderr
     )
-    assert [problem["code"] for problem in said["problems"]] == [5, 5]
+    assert "run killed stopped: its process ended before its first round" in done.stderr
+    state = json.loads(status("--json", "--metrics", metrics, code=5).stdout)
+    assert [problem["code"] for problem in state["problems"]] == [5, 5]
     samples = parsed(metrics.read_text())
     assert samples['unpooled_runs{federation="heart",role="coordinator",state="failed"}'] == 1
     assert samples['unpooled_status_code{federation="heart",role="coordinator"}'] == 5
     assert [path.name for path in tmp_path.iterdir()] == ["unpooled.prom"]  # nothing half-written beside it
 
-    assert "say which runs" in unpooled("federation", "remove", network.home, code=1).stderr
+    assert "say what to remove" in unpooled("federation", "remove", network.home, code=1).stderr
     assert "no run none" in unpooled("federation", "remove", network.home, "--run", "none", code=1).stderr
     assert "nothing to remove" in unpooled("federation", "remove", network.home, "--older-than", "1").stdout
     assert "removed: lost" in unpooled("federation", "remove", network.home, "--run", "lost").stdout
     assert "removed: killed" in unpooled("federation", "remove", network.home, "--older-than", "0").stdout
-    unpooled("federation", "status", network.home)
-    unpooled("site", "status", network.site_folder("va"), "--json", "--metrics", metrics)
+    status(code=0)
+    words = ("site", "status", network.site_folder("va"), "--json", "--metrics", metrics)
+    eventually(lambda: unpooled(*words), "the site to be connected")
     at_site = parsed(metrics.read_text())
     assert 'unpooled_log_bytes{federation="heart",role="site",site="va"}' in at_site
     assert at_site['unpooled_site_connected{federation="heart",role="site",site="va"}'] == 1
     assert not set(at_site) & set(samples)  # both may be on one machine
     metrics.write_text("mine\n")
-    assert (
-        "no file of metrics"
-        in unpooled("federation", "status", network.home, "--metrics", metrics, code=1).stderr
-    )
+    assert "not a file of metrics" in status("--metrics", metrics, code=1).stderr
     assert metrics.read_text() == "mine\n"
 
 
 def parsed(text):
-    """The samples of a file of metrics; every name has its help and its type before it."""
+    """The samples of a file of metrics; help and type come before every name."""
     samples, known = {}, set()
     for line in text.splitlines():
         if line.startswith("# TYPE"):
@@ -109,13 +114,15 @@ def parsed(text):
 
 
 def test_a_server_listens_at_its_address_and_nowhere_else(network):
-    """All processes of the server: those of localhost, whatever addresses it has here."""
-    listening = {
-        (connection.laddr.ip, connection.laddr.port)
-        for process in tree(network.processes["server"].pid)
-        for connection in process.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    """All processes of the server listen at addresses of localhost only."""
+    listening = set()
+    for process in tree(network.processes["server"].pid):
+        with contextlib.suppress(psutil.Error):  # the process of a job may end meanwhile
+            listening |= {
+                (connection.laddr.ip, connection.laddr.port)
+                for connection in process.net_connections("tcp")
+                if connection.status == psutil.CONN_LISTEN
+            }
     assert ("127.0.0.1", network.port) in listening
     assert {address.removeprefix("::ffff:") for address, _ in listening} <= {"127.0.0.1", "::1"}
     with pytest.raises(ConnectionRefusedError):
@@ -123,29 +130,29 @@ def test_a_server_listens_at_its_address_and_nowhere_else(network):
 
 
 def test_the_supervisor_of_a_server_loads_neither_arrays_nor_the_engine(network):
-    """It supervises and hands bytes on."""
+    """It only supervises, and forwards bytes."""
     process = psutil.Process(network.processes["server"].pid)
     loaded = {Path(area.path).name for area in process.memory_maps()}
     assert any(name.startswith("libcrypto") or "_rust" in name for name in loaded)  # the list is not empty
     assert not any("_multiarray" in name or "cygrpc" in name or "_native" in name for name in loaded)
 
 
-def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
+def test_the_status_of_a_federation_that_is_down_names_its_problems(tmp_path, monkeypatch):
     monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
-    said = unpooled("federation", "status", tmp_path / "fed", code=3)
-    assert "the server is not up; unpooled federation serve" in said.stderr
-    assert "a has not joined yet" in said.stderr
+    status = unpooled("federation", "status", tmp_path / "fed", code=3)
+    assert "the server is not up. Start it with unpooled federation serve" in status.stderr
+    assert "a has not joined yet" in status.stderr
     assert "not the folder of a site" in unpooled("site", "status", tmp_path, code=1).stderr
     assert "none: no such file or folder" in unpooled("site", "stop", tmp_path / "none", code=1).stderr
 
 
-def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
+def test_a_site_is_removed_from_a_federation(tmp_path, monkeypatch):
     monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     home = tmp_path / "fed"
     sites = ("--site", "a", "--site", "b")
     unpooled("federation", "init", home, "--name", "fed", "--address", "localhost", *sites)
-    assert "removed: a; sites are b" in unpooled("federation", "remove", home, "a").stdout
+    assert "removed: a; the sites are b" in unpooled("federation", "remove", home, "a").stdout
     assert FederationFolder.read(home).sites == ("b",)
     assert not list(home.rglob("a.json"))
     assert "a is not in the federation" in unpooled("federation", "remove", home, "a", code=1).stderr
@@ -156,39 +163,39 @@ def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- a log that was lost
 
 
-def asked(authority, head, number):
+def request(authority, head, number):
     seal = f"{head}:{authority.sign(countersignable('a', head)).hex()}" if head else ""
     return Request(RequestId("r", 0, number, 0), (Part("total", AskMoments(), None, 0),), seal)
 
 
-def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeypatch):
-    """It refuses, until the coordinator readmits it; the old heads and the decision stay as evidence."""
+def test_a_site_whose_log_was_lost_is_admitted_again_by_a_decision(tmp_path, monkeypatch):
+    """It refuses until the coordinator admits it again; the old heads and the decision stay as evidence."""
     import numpy as np
 
     monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     home = create(tmp_path / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare").path
     authority, log_heads = Identity.new(), FederationFolder.read(home).log_heads
     site = open_site("a", np.array(ROWS), RAW, tmp_path / "old", authority=authority.public)
-    head = site.answer(asked(authority, "", 0)).head
+    head = site.answer(request(authority, "", 0)).head
     site.close()
     log_heads.write_text("".join(json.dumps({"site": s, "head": head}) + "\n" for s in ("a", "b")))
 
     site = open_site("a", np.array(ROWS), RAW, tmp_path / "new", authority=authority.public)
-    (reply,) = site.answer(asked(authority, last_log_heads(log_heads)["a"], 1)).replies
+    (reply,) = site.answer(request(authority, last_log_heads(log_heads)["a"], 1)).replies
     assert isinstance(reply, Refusal)
     assert "Nothing is answered until the newest log is back" in reply.reason
     assert (
         "needs a reason"
         in unpooled("federation", "admit", "--again", home, "a", "--reason", " ", code=1).stderr
     )
-    said = unpooled("federation", "admit", "--again", home, "a", "--reason", "disk lost").stdout
-    assert "readmitted: a; line 2 of its old log was the last that came" in said
+    output = unpooled("federation", "admit", "--again", home, "a", "--reason", "disk lost").stdout
+    assert "admitted again: a; log_heads.jsonl records line 2 of its old log as the last" in output
     assert set(last_log_heads(log_heads)) == {"b"}
-    new = site.answer(asked(authority, last_log_heads(log_heads).get("a", ""), 1))
+    new = site.answer(request(authority, last_log_heads(log_heads).get("a", ""), 1))
     assert not isinstance(new.replies[0], Refusal)
     site.close()
     assert (
-        "nothing keeps it out"
+        "the site needs no readmission"
         in unpooled("federation", "admit", "--again", home, "a", "--reason", "x", code=1).stderr
     )
     assert (
@@ -203,33 +210,33 @@ def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeyp
     unpooled("site", "log", "--verify", tmp_path / "new", "--log-heads", log_heads)
 
 
-def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
-    """Countersigned heads of lines in an earlier file are known; files that were archived are named."""
+def test_a_site_continues_over_rotations_and_the_audit_reads_all_files(tmp_path):
+    """Countersigned heads of lines in an earlier file are known; archived files are named."""
     import numpy as np
 
     authority, head, folder = Identity.new(), "", tmp_path / "site"
     for number in range(6):
         site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
-        given = site.answer(asked(authority, head, number))
-        assert not isinstance(given.replies[0], Refusal)
-        assert site.answer(asked(authority, head, number)).head == given.head  # the same bytes again
+        response = site.answer(request(authority, head, number))
+        assert not isinstance(response.replies[0], Refusal)
+        assert site.answer(request(authority, head, number)).head == response.head  # the same bytes again
         site.close()
-        head = given.head
+        head = response.head
         if number in (1, 3):
             with closing(Log(folder / "log.jsonl")) as log:
                 assert log.rotate() is not None
             site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
-            assert site.answer(asked(authority, "", number)).head  # a turn that was answered before
+            assert site.answer(request(authority, "", number)).head  # a request that was answered before
             site.close()
-    said = unpooled("site", "log", "--verify", folder).stdout
-    assert "lines: their files" not in said
+    output = unpooled("site", "log", "--verify", folder).stdout
+    assert "lines: their files" not in output
     first = min(folder.glob("log-*.jsonl"))
     first.rename(tmp_path / first.name)
-    said = unpooled("site", "log", "--verify", folder).stdout
+    output = unpooled("site", "log", "--verify", folder).stdout
     lines = int(first.stem.split("-")[2]) + 1
-    assert f"not checked: the first {lines} lines: their files (log-*.jsonl)" in said
+    assert f"not checked: the first {lines} lines: their files (log-*.jsonl)" in output
     site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
-    assert not isinstance(site.answer(asked(authority, head, 6)).replies[0], Refusal)
+    assert not isinstance(site.answer(request(authority, head, 6)).replies[0], Refusal)
     site.close()
     altered = max(folder.glob("log-*.jsonl"))
     altered.write_bytes(altered.read_bytes().replace(b'"round":2', b'"round":9'))
@@ -240,7 +247,7 @@ def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
 
 
 def test_a_backup_of_a_site_that_answers_is_of_one_moment(tmp_path):
-    """Taken again and again while it answers: every one of them opens, and its log is whole."""
+    """Taken again and again while it answers: each of them opens, and its log is intact."""
     import numpy as np
 
     folder, authority = tmp_path / "site", Identity.new()
@@ -249,10 +256,11 @@ def test_a_backup_of_a_site_that_answers_is_of_one_moment(tmp_path):
 
     def answer():
         while not stop.is_set():
-            log_heads.append(site.answer(asked(authority, "", len(log_heads))).head)
+            log_heads.append(site.answer(request(authority, "", len(log_heads))).head)
 
     thread = threading.Thread(target=answer)
     thread.start()
+    until(lambda: len(log_heads) > 1, "the first answer")
     files = []
     try:
         for number in range(8):
@@ -261,22 +269,22 @@ def test_a_backup_of_a_site_that_answers_is_of_one_moment(tmp_path):
     finally:
         stop.set()
         thread.join()
-    log_heads.append(site.answer(asked(authority, "", len(log_heads))).head)  # after the last backup
+    log_heads.append(site.answer(request(authority, "", len(log_heads))).head)  # after the last backup
     site.close()
     folder.rename(tmp_path / "newest")
     for file in files:
         restore(file, folder)
         assert verify(folder / "log.jsonl") == []
         site = open_site("a", np.array(ROWS), RAW, **opened)
-        (reply,) = site.answer(asked(authority, log_heads[-1], len(log_heads) + 1)).replies
-        assert "restored from an old backup" in reply.reason  # found by the chain: it answered since
+        (reply,) = site.answer(request(authority, log_heads[-1], len(log_heads) + 1)).replies
+        assert "restored from an old backup" in reply.reason  # by the chain of hashes: it answered since
         site.close()
         assert read(folder).lines > 0
         shutil.rmtree(folder)
     (tmp_path / "newest").rename(folder)
     site = open_site("a", np.array(ROWS), RAW, **opened)
     assert not isinstance(
-        site.answer(asked(authority, log_heads[-1], len(log_heads) + 1)).replies[0], Refusal
+        site.answer(request(authority, log_heads[-1], len(log_heads) + 1)).replies[0], Refusal
     )
     site.close()
 
@@ -305,17 +313,17 @@ def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_p
     assert "not the folder of a site" in unpooled("site", "backup", tmp_path, tmp_path / "x", code=1).stderr
 
 
-def test_an_upgrade_with_a_run_pending_says_which_version_finishes_it(tmp_path):
+def test_after_an_upgrade_the_error_names_the_version_that_finishes_a_pending_run(tmp_path):
     run = tmp_path / "run"
     unpooled(
         "federation", "export-job", tmp_path / "job", "--site", "a", "--site", "b", "-k", "2", "--out", run
     )
     content = json.loads((run / "job.json").read_text())
     (run / "job.json").write_text(json.dumps({**content, "unpooled": "0.0.9"}))
-    said = unpooled("resume", run, code=1).stderr
-    assert "begun by unpooled 0.0.9, this is" in said
-    assert "finish it with that version" in said
-    assert said.count("\n") == 1
+    error = unpooled("resume", run, code=1).stderr
+    assert "begun by unpooled 0.0.9, this is" in error
+    assert "finish it with that version" in error
+    assert error.count("\n") == 1
 
 
 # ---------------------------------------------------------------- services and containers

@@ -304,7 +304,7 @@ def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatc
     (tmp_path / "site").mkdir(exist_ok=True)
     log = Log(tmp_path / "site" / "log.jsonl", "somebody's script")
     reason = SiteSession(settings, terms).respond(b"anything")
-    assert reason == "another program at the site has its log open; the site's own log names it"
+    assert reason == "another program at the site has its log open. The site's own log names it."
     assert f"process {os.getpid()} (somebody's script)" in caplog.text
     log.close()
 

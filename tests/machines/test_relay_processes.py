@@ -1,4 +1,4 @@
-"""A federation in the place of a site: its rules, its process, its run below, and trees that are none."""
+"""A relay between machines: its rules, its session, its downstream run, and invalid trees."""
 
 import threading
 from dataclasses import replace
@@ -18,7 +18,7 @@ from unpooled.federation.provisioning.enrolment import Enrolment, _write, invite
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.provisioning.member_keys import known_members, member_claim, verified_claim
 from unpooled.federation.provisioning.site_folder import SiteFolder
-from unpooled.federation.relay import downstream as below_module
+from unpooled.federation.relay import downstream as downstream_module
 from unpooled.federation.relay import forwarder as forwarder_module
 from unpooled.federation.relay.forwarder import Forwarder
 from unpooled.federation.relay.relay_session import RelaySession, open_session
@@ -39,7 +39,7 @@ from unpooled.storage.file_locks import locked
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 
 ABOVE = Identity.new()
-TWO = "version = 1\n[relay]\nmin_sites = 2\n"
+TWO = "format = 1\n[relay]\nmin_sites = 2\n"
 ROWS = np.random.default_rng(3).normal(size=(4, 30, 2))
 
 
@@ -49,23 +49,28 @@ def unpooled(*words, code=0):
     return " ".join(result.output.split())
 
 
+def enrolled(key="", **more):
+    """The record of a member that is admitted, with a known key."""
+    return Enrolment("", "2100-01-01T00:00:00+00:00", member_key=key, **more)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two regions of two hospitals each, whose keys are known."""
-    home = tmp_path_factory.mktemp("regions")
-    regions = {}
+    """Two federations of two hospitals each, whose keys are known."""
+    home = tmp_path_factory.mktemp("federations")
+    federations = {}
     for name, sites in (("north", ("a", "b")), ("south", ("c", "d"))):
-        regions[name] = create(home / name, f"{name}-fed", "localhost", sites, engine_name="nvflare")
+        federations[name] = create(home / name, f"{name}-fed", "localhost", sites, engine_name="nvflare")
         for site in sites:
-            _write(regions[name], site, Enrolment("", "2100-01-01T00:00:00+00:00", member_key=f"{site * 40}"))
-    return regions
+            _write(federations[name], site, enrolled(site * 40))
+    return federations
 
 
 class RelayHarness:
-    """A region whose run below is served in this process; its hospitals answer, or do what they are told."""
+    """A relay whose downstream run is served in this process; ``does`` replaces the answers of hospitals."""
 
     def __init__(
-        self, federation, name, folder, rules="version = 1\n[relay]\nmin_sites = 2\n", members="abcd"
+        self, federation, name, folder, rules="format = 1\n[relay]\nmin_sites = 2\n", members="abcd"
     ):
         (folder / "rules.toml").write_text(rules)
         self.federation, self.study = federation, study_of("r", ABOVE)
@@ -82,18 +87,18 @@ class RelayHarness:
         self.serving = None
 
     def approve(self):
-        place = StudyFolder(self.home)
-        place.receive(self.settings.site, self.study, "")
-        place.decide(self.study.digest, APPROVED, "the officer")
+        studies = StudyFolder(self.home)
+        studies.receive(self.settings.site, self.study, "")
+        studies.decide(self.study.digest, APPROVED, "the officer")
         return self
 
-    def post(self, site, data, answered):
+    def send(self, site, data, answered):
         self.asked.append(site)
         does = self.does.get(site)
         answered(self.sites[site].respond(data) if does is None else does(data))
 
     def serve(self):
-        """The run below, as the region's server has it."""
+        """Serve the downstream run, as the relay's server does."""
         self.work.mkdir(exist_ok=True)
         identity_in(self.home)
         (self.work / "relay").write_text(f"{fingerprint_in(self.home)}\n")
@@ -101,33 +106,33 @@ class RelayHarness:
         forwarder = Forwarder(self.work, self.ending.is_set)
         transport = RetryingTransport(
             self.federation.sites,
-            self.post,
+            self.send,
             deadline=PATIENCE,
             stopped=forwarder.stopped,
-            approval_timeout=60.0,
+            approval_timeout=PATIENCE,
         )
         self.serving = threading.Thread(target=forwarder.serve, args=(transport,), daemon=True)
         self.serving.start()
         return self
 
     def begun(self):
-        """Wait until the run below takes questions."""
-        until(lambda: ProgressFile(self.work).read()["state"] == "running", "the run below")
+        """Wait until the downstream run accepts requests."""
+        until(lambda: ProgressFile(self.work).read()["state"] == "running", "the downstream run")
         return self
 
-    def end(self, **how):
-        return RelaySession(self.settings, replace(terms_of(self.study, ABOVE), **how))
+    def session(self, **changed):
+        return RelaySession(self.settings, replace(terms_of(self.study, ABOVE), **changed))
 
-    def over(self):
+    def stop(self):
         self.ending.set()
         self.serving.join(PATIENCE)
 
 
 @pytest.fixture
 def north(made, tmp_path):
-    region = RelayHarness(made["north"], "north", tmp_path).approve().serve().begun()
-    yield region
-    region.over()
+    relay = RelayHarness(made["north"], "north", tmp_path).approve().serve().begun()
+    yield relay
+    relay.stop()
 
 
 def request(question=None, number=0, verb="total"):
@@ -135,13 +140,13 @@ def request(question=None, number=0, verb="total"):
     return codec.wrap(Request(RequestId("r", 0, number, 0), (Part(verb, question, None, 0),)))
 
 
-def _bytes(said):
-    return said if isinstance(said, bytes) else None
+def _bytes(answer):
+    return answer if isinstance(answer, bytes) else None
 
 
-def answer(end, data):
-    """The bytes of an answer. The run below may take a while to be reached."""
-    return until(lambda: _bytes(end.respond(data)), "an answer")
+def answer(session, data):
+    """The bytes of an answer. It may take a while until the downstream run is reached."""
+    return until(lambda: _bytes(session.respond(data)), "an answer")
 
 
 def reply_of(data):
@@ -150,100 +155,102 @@ def reply_of(data):
     return reply
 
 
-# ---------------------------------------------------------------- its process, and the run below
+# ---------------------------------------------------------------- its session, and the downstream run
 
 
-def test_a_relays_process_answers_from_the_run_below_and_ends_it(north):
-    end = north.end()
-    reply = reply_of(answer(end, request()))
+def test_a_relays_session_answers_from_the_downstream_run_and_ends_it(north):
+    session = north.session()
+    reply = reply_of(answer(session, request()))
     assert (reply.sites, reply.reply().n) == (2, 60.0)
-    end.close()
+    session.close()
     north.serving.join(PATIENCE)
     assert not north.work.exists()
     assert verify(north.home / "log.jsonl") == []
     opening = next(entry for _, entry in entries(north.home / "log.jsonl") if entry["kind"] == "opening")
     assert (opening["study"], opening["protection"]) == (north.study.digest, "sums")
-    assert end.respond(request(number=1)) == "the run is over"
+    assert session.respond(request(number=1)) == "the run is over"
 
 
 def test_a_relay_that_is_killed_gives_the_same_bytes_and_finds_its_run_again(north):
-    first = north.end()
-    said = answer(first, request())
+    first = north.session()
+    answered = answer(first, request())
     first._site.close()  # what the kernel does for a process that is killed
-    first._relay._opened[0]._line.close()
-    again, asked = north.end(), len(north.asked)
-    assert again.respond(request()) == said
+    first._relay._opened[0]._connection.close()
+    again, asked = north.session(), len(north.asked)
+    assert again.respond(request()) == answered
     assert len(north.asked) == asked  # from its log
     assert reply_of(answer(again, request(number=1))).sites == 2
     again.close()
 
 
 def test_answers_that_came_while_the_relay_was_gone_are_kept_for_it(north):
-    held_up = threading.Event()
-    north.does["b"] = lambda data: held_up.wait(PATIENCE) and north.sites["b"].respond(data)
-    first = north.end()
+    released = threading.Event()
+    north.does["b"] = lambda data: released.wait(PATIENCE) and north.sites["b"].respond(data)
+    first = north.session()
     asking = threading.Thread(target=first.respond, args=(request(),), daemon=True)
     asking.start()
-    until(lambda: "a" in north.asked, "the question below")
-    first._relay._opened[0]._line._connection.close()  # killed in the middle of a question
+    until(lambda: "a" in north.asked, "the question to the members")
+    first._relay._opened[0]._connection._connection.close()  # killed in the middle of a question
     asking.join(PATIENCE)
     first._site.close()
-    held_up.set()
-    second = north.end()
+    released.set()
+    second = north.session()
     assert reply_of(answer(second, request())).sites == 2
     second.close()
 
 
-def test_members_that_have_not_approved_make_the_region_wait_and_no_longer(north):
+def test_members_that_have_not_approved_make_the_relay_wait_and_no_longer(north):
     north.does["b"] = lambda data: NoAnswer("nobody has approved it", waiting=True)
-    end = north.end()
-    why = "members below have not approved the study yet"
-    said = until(
-        lambda: (s := end.respond(request())) == why and s, "it to wait"
-    )  # it may be opening the run
-    assert isinstance(said, PendingDecision)
-    assert "b" in ProgressFile(north.work).read()["waiting"]
-    assert isinstance(end.respond(request()), PendingDecision)
+    session = north.session()
+    reason = "its members have not approved the study yet"
+
+    def waits():
+        given = session.respond(request())  # the relay may still be opening the run
+        return given if given == reason else None
+
+    assert isinstance(until(waits, "it to wait"), PendingDecision)
+    until(lambda: "b" in ProgressFile(north.work).read().get("waiting", {}), "the record")
+    assert isinstance(session.respond(request()), PendingDecision)
     del north.does["b"]
-    assert reply_of(until(lambda: _bytes(end.respond(request())), "an answer", pause=0.2)).sites == 2
-    end.close()
+    assert reply_of(until(lambda: _bytes(session.respond(request())), "an answer", pause=0.2)).sites == 2
+    session.close()
 
 
-def test_a_member_that_declines_leaves_the_region_below_its_minimum(north):
+def test_a_member_that_declines_leaves_the_relay_below_its_minimum(north):
     north.does["b"] = lambda data: NoAnswer("declines", retry=False)
-    end = north.end()
-    assert (
-        reply_of(answer(end, request())).reason == "1 of its sites answered, and north answers for 2 or more"
+    session = north.session()
+    assert reply_of(answer(session, request())).reason == (
+        "1 of its sites answered, and north answers for 2 or more"
     )
     del north.does["b"]
-    assert reply_of(answer(end, request())).sites == 2  # asked again, it is tried again
-    end.close()
+    assert reply_of(answer(session, request())).sites == 2  # a repeated request is tried again
+    session.close()
     kinds = [entry["kind"] for _, entry in entries(north.home / "log.jsonl")]
     assert kinds[-2:] == ["refusal", "release"]
 
 
 def test_a_study_of_another_run_or_beyond_its_rounds_is_refused(north):
-    end = north.end()
-    later = reply_of(answer(end, request(number=north.study.rounds + 1)))
-    assert "the approved study has at most" in later.reason
+    session = north.session()
+    later = reply_of(answer(session, request(number=north.study.rounds + 1)))
+    assert "The approved study has at most" in later.reason
     other = codec.wrap(Request(RequestId("x", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
-    assert "this is another run" in reply_of(answer(end, other)).reason
+    assert "this is another run" in reply_of(answer(session, other)).reason
     assert north.asked == []
-    end.close()
+    session.close()
 
 
 def test_a_coordinator_learns_no_member_by_a_study_that_was_withdrawn(north):
-    """Fingerprints of members' keys are told outside of what a study lists; they end with it all the same."""
-    end = north.end()
+    """A study does not list the question for members' keys, but its withdrawal ends that question too."""
+    session = north.session()
     members = Request(RequestId("r", 0, 0, 1), (Part("each", AskMembers(), None, 0),))
-    assert reply_of(answer(end, codec.wrap(members))).keys
+    assert reply_of(answer(session, codec.wrap(members))).keys
     StudyFolder(north.home).decide(north.study.digest, "withdrawn", "an officer", "no longer")
-    again = end.respond(codec.wrap(replace(members, request_id=RequestId("r", 0, 1, 1))))
+    again = session.respond(codec.wrap(replace(members, request_id=RequestId("r", 0, 1, 1))))
     assert again == "the site has withdrawn the study: no longer"
-    end.close()
+    session.close()
 
 
-def test_a_question_that_fails_at_a_region_is_asked_of_its_members_once(north, monkeypatch):
+def test_a_relay_asks_its_members_once_if_a_question_fails(north, monkeypatch):
     asked = []
 
     def failing(self, request, parts):
@@ -251,121 +258,118 @@ def test_a_question_that_fails_at_a_region_is_asked_of_its_members_once(north, m
         raise ZeroDivisionError
 
     monkeypatch.setattr("unpooled.federation.relay.relay.Relay._totals", failing)
-    end = north.end()
-    answer = codec.unwrap(end.respond(request()), expect=Response)
-    end.close()
-    assert [reply.reason for reply in answer.replies] == [
-        "failed with ZeroDivisionError; the site's own log says more"
+    session = north.session()
+    response = codec.unwrap(session.respond(request()), expect=Response)
+    session.close()
+    assert [reply.reason for reply in response.replies] == [
+        "failed with ZeroDivisionError; the site's own log has the details"
     ]
     assert len(asked) == 1
 
 
-def test_nobody_is_asked_before_the_region_has_approved(made, tmp_path):
-    region = RelayHarness(made["north"], "north", tmp_path)
-    said = region.end().respond(request())
-    assert isinstance(said, PendingDecision)
-    assert not region.work.exists()
+def test_nobody_is_asked_before_the_relay_has_approved(made, tmp_path):
+    relay = RelayHarness(made["north"], "north", tmp_path)
+    assert isinstance(relay.session().respond(request()), PendingDecision)
+    assert not relay.work.exists()
 
 
 def test_another_version_above_or_in_the_middle_is_one_clear_reason(north, monkeypatch):
-    assert (
-        north.end(version="99.0")
-        .respond(request())
-        .startswith("the coordinator has unpooled 99.0, this site")
-    )
+    reason = north.session(version="99.0").respond(request())
+    assert reason.startswith("the coordinator has unpooled 99.0, this site")
     monkeypatch.setattr("unpooled.federation.relay.relay.version", lambda name: "99.0")
-    end = north.end()
-    country = RemoteFederation(Sessions(north=end), federations=["north"])
+    session = north.session()
+    above = RemoteFederation(Sessions(north=session), federations=["north"])
     with pytest.raises(
-        TreeError, match=r"north has unpooled 99.0, the federation above it .*: a tree has one version"
+        TreeError, match=r"north has unpooled 99.0, the federation above it .*\. All federations of a tree"
     ):
-        run(Lloyd(k=2), country, name="r")
-    end.close()
+        run(Lloyd(k=2), above, name="r")
+    session.close()
 
 
-def test_a_run_below_that_nobody_asks_any_more_ends_by_itself(made, tmp_path, monkeypatch):
+def test_a_downstream_run_that_no_relay_asks_any_more_ends_by_itself(made, tmp_path, monkeypatch):
     monkeypatch.setattr(forwarder_module, "LEASE", 0.5)
-    region = RelayHarness(made["north"], "north", tmp_path).approve().serve()
-    region.serving.join(PATIENCE)
-    assert not region.serving.is_alive()
-    assert not region.work.exists()
+    relay = RelayHarness(made["north"], "north", tmp_path).approve().serve()
+    relay.serving.join(PATIENCE)
+    assert not relay.serving.is_alive()
+    assert not relay.work.exists()
 
 
-def test_a_region_whose_server_is_not_up_says_so_and_is_tried_again(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(below_module, "_AGAIN", 0.5)
-    rules = "version = 1\n[relay]\nmin_sites = 2\n[downstream]\nwait = 0\n"
-    region = RelayHarness(made["south"], "south", tmp_path, rules).approve()
-    end = region.end()
-    said = until(
-        lambda: (s := end.respond(request())) and not isinstance(s, PendingDecision) and s, "a reason"
-    )
-    assert said == "the federation below was not asked: its server is not up"
-    region.serve().begun()
-    assert reply_of(until(lambda: _bytes(end.respond(request())), "an answer", pause=0.5)).sites == 2
-    end.close()
-    region.over()
+def test_a_relay_whose_server_is_not_up_reports_it_and_tries_again(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(downstream_module, "_RETRY_AFTER", 0.5)
+    rules = "format = 1\n[relay]\nmin_sites = 2\n[downstream]\nwait = 0\n"
+    relay = RelayHarness(made["south"], "south", tmp_path, rules).approve()
+    session = relay.session()
+
+    def refuses():
+        given = session.respond(request())
+        return None if isinstance(given, PendingDecision) else given
+
+    assert until(refuses, "a reason") == "its members were not asked: its server is not up"
+    relay.serve().begun()
+    assert reply_of(until(lambda: _bytes(session.respond(request())), "an answer", pause=0.5)).sites == 2
+    session.close()
+    relay.stop()
 
 
-# ---------------------------------------------------------------- trees that are none
+# ---------------------------------------------------------------- trees, valid and invalid
 
 
 class Sessions:
-    """A carrier to relays' processes."""
+    """A transport to relays' sessions."""
 
     def __init__(self, **sessions):
-        self._ends, self.sites = sessions, tuple(sessions)
+        self._sessions, self.sites = sessions, tuple(sessions)
 
     def send_and_receive(self, requests):
-        return {site: until(lambda s=site, d=data: self._said(s, d), site) for site, data in requests.items()}
+        return {
+            site: until(lambda s=site, d=data: self._answer(s, d), site) for site, data in requests.items()
+        }
 
-    def _said(self, site, data):
-        said = self._ends[site].respond(data)
-        return None if isinstance(said, PendingDecision) else said
+    def _answer(self, site, data):
+        given = self._sessions[site].respond(data)
+        return None if isinstance(given, PendingDecision) else given
 
 
 @pytest.fixture
 def country(made, tmp_path, north):
+    """A federation of two relays."""
     (tmp_path / "s").mkdir()
     south = RelayHarness(made["south"], "south", tmp_path / "s").approve().serve().begun()
-    sessions = {"north": north.end(), "south": south.end()}
+    sessions = {"north": north.session(), "south": south.session()}
     yield RemoteFederation(Sessions(**sessions), federations=["north", "south"], exact_sums=True)
-    for one in sessions.values():
-        one.close()
-    south.over()
+    for session in sessions.values():
+        session.close()
+    south.stop()
 
 
-def test_two_regions_give_the_clustering_of_one_federation(country):
+def test_two_relays_give_the_clustering_of_one_federation(country):
     from unpooled import Simulation
 
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
     done = run(Lloyd(k=2, init=start), country, name="r")
     rows = dict(zip("abcd", ROWS, strict=True))
-    want = run(Lloyd(k=2, init=start), Simulation.from_rows(rows, exact_sums=True), name="r")
-    assert np.array_equal(done.state.centers, want.state.centers)
+    flat = run(Lloyd(k=2, init=start), Simulation.from_rows(rows, exact_sums=True), name="r")
+    assert np.array_equal(done.state.centers, flat.state.centers)
 
 
-def test_a_region_of_regions_passes_up_their_sums_and_their_waiting(north, tmp_path):
-    land = create(tmp_path / "land", "land-fed", "localhost", ("c", "north"), engine_name="nvflare")
-    for site in land.sites:
-        known = {"federation": True} if site == "north" else {"member_key": "c" * 40}
-        _write(land, site, Enrolment("", "2100-01-01T00:00:00+00:00", **known))
+def test_a_relay_of_relays_passes_up_their_sums_and_their_waiting(north, tmp_path):
+    nation = create(tmp_path / "nation", "nation-fed", "localhost", ("c", "north"), engine_name="nvflare")
+    for site in nation.sites:
+        _write(nation, site, enrolled(federation=True) if site == "north" else enrolled("c" * 40))
     (tmp_path / "l").mkdir()
-    region, inner = (
-        RelayHarness(land, "land", tmp_path / "l", members="c").approve().serve().begun(),
-        north.end(),
-    )
+    outer = RelayHarness(nation, "nation", tmp_path / "l", members="c").approve().serve().begun()
+    inner = north.session()
 
-    def asked(data):
-        said = inner.respond(data)
-        return NoAnswer(str(said), waiting=True) if isinstance(said, PendingDecision) else said
+    def respond(data):
+        given = inner.respond(data)
+        return NoAnswer(str(given), waiting=True) if isinstance(given, PendingDecision) else given
 
-    region.does["north"] = asked
-    top = region.end()
+    outer.does["north"] = respond
+    top = outer.session()
     north.does["b"] = lambda data: NoAnswer("nobody has approved it", waiting=True)
-    assert reply_of(
-        until(lambda: _bytes(top.respond(request(AskMembers(), verb="each"))), "who")
-    ).keys == tuple(
-        sorted(["a" * 40, "b" * 40, "c" * 40, fingerprint_in(north.home), fingerprint_in(region.home)])
+    members = reply_of(answer(top, request(AskMembers(), verb="each")))
+    assert members.keys == tuple(
+        sorted(["a" * 40, "b" * 40, "c" * 40, fingerprint_in(north.home), fingerprint_in(outer.home)])
     )
     assert isinstance(top.respond(request()), PendingDecision)
     del north.does["b"]
@@ -373,59 +377,59 @@ def test_a_region_of_regions_passes_up_their_sums_and_their_waiting(north, tmp_p
     assert (reply.sites, reply.reply().n) == (3, 90.0)
     top.close()
     inner.close()
-    region.over()
+    outer.stop()
 
 
-def test_a_hospital_reached_by_two_paths_is_found_by_its_key(country, made):
-    _write(made["south"], "d", Enrolment("", "2100-01-01T00:00:00+00:00", member_key="a" * 40))
+def test_a_hospital_reached_by_two_paths_is_detected_by_its_key(country, made):
+    _write(made["south"], "d", enrolled("a" * 40))
     try:
         with pytest.raises(
             TreeError, match=r"^one member is reached by two paths, north and south \(key aaaa"
         ):
             run(Lloyd(k=2), country, name="r")
     finally:
-        _write(made["south"], "d", Enrolment("", "2100-01-01T00:00:00+00:00", member_key="d" * 40))
+        _write(made["south"], "d", enrolled("d" * 40))
 
 
 def test_a_federation_that_contains_itself_is_one_clear_error(made, tmp_path):
-    region = RelayHarness(made["south"], "south", tmp_path).approve()
-    region.work.mkdir()
-    with locked(region.work, what="the coordinator's process of a run"):
-        end = region.end()
+    relay = RelayHarness(made["south"], "south", tmp_path).approve()
+    relay.work.mkdir()
+    with locked(relay.work, what="the coordinator's process of a run"):
+        session = relay.session()
         with pytest.raises(
             TreeError, match="south: the federation south-fed contains itself: its own run r asks"
         ):
-            run(Lloyd(k=2), RemoteFederation(Sessions(south=end), federations=["south"]), name="r")
-        end.close()
-    region.work.joinpath("lock").unlink()
-    region.work.rmdir()
+            run(Lloyd(k=2), RemoteFederation(Sessions(south=session), federations=["south"]), name="r")
+        session.close()
+    relay.work.joinpath("lock").unlink()
+    relay.work.rmdir()
 
 
 def test_two_relays_of_one_federation_are_one_clear_error(north, tmp_path):
     (tmp_path / "two").mkdir()
     other = RelayHarness(north.federation, "again", tmp_path / "two").approve()
-    first, second = north.end(), other.end()
+    first, second = north.session(), other.session()
     both = RemoteFederation(Sessions(north=first, again=second), federations=["north", "again"])
     with pytest.raises(
         TreeError, match="the federation north-fed is reached by two paths: two relays pass this"
     ):
         run(Lloyd(k=2), both, name="r")
     second.close()
-    assert reply_of(answer(first, request())).sites == 2  # the run of the first goes on
+    assert reply_of(answer(first, request())).sites == 2  # the run of the first one continues
     first.close()
 
 
-def test_fingerprints_of_members_are_all_that_goes_up_of_them(north):
-    end = north.end()
-    said = reply_of(answer(end, request(AskMembers(), verb="each")))
-    assert said.keys == tuple(sorted(["a" * 40, "b" * 40, fingerprint_in(north.home)]))
-    end.close()
+def test_only_fingerprints_of_members_go_up(north):
+    session = north.session()
+    members = reply_of(answer(session, request(AskMembers(), verb="each")))
+    assert members.keys == tuple(sorted(["a" * 40, "b" * 40, fingerprint_in(north.home)]))
+    session.close()
 
 
 # ---------------------------------------------------------------- studies, rules, keys, joining
 
 
-def test_the_study_below_names_the_one_above_and_is_the_same_when_passed_on_again(made):
+def test_a_forwarded_study_names_the_one_above_and_is_the_same_when_forwarded_again(made):
     study = study_of("r", ABOVE, federation="national", title="x" * 490)
     one, two = (
         forwarded_terms(study, made["north"], "north", DownstreamRules(contact="Dr. North")) for _ in range(2)
@@ -441,44 +445,46 @@ def test_the_study_below_names_the_one_above_and_is_the_same_when_passed_on_agai
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
-        ("[relay]", "version is missing; this release reads version 1"),
-        ("version = 2", "version 2, this release reads version 1"),
-        ("version = 1\n[relay]\nmin_sites = 0", r"\[relay\] min_sites must be 1 or more"),
-        ("version = 1\n[relay]\nquorum = 'half'", r"\[relay\] quorum must be a number, got 'half'"),
-        ("version = 1\n[relay]\nsites = 2", r"unknown key in \[relay\] 'sites'; known are min_sites"),
-        ("version = 1\n[relay]\nforwarded = ['x']", r"\[relay\] forwarded: no question is called 'x'"),
-        ("version = 1\n[downstream]\ndeadline = 0", r"\[downstream\] deadline must be between 0 and 86400 seconds"),
-        ("version = 1\n[studies]\napprove = 'known'", "approve = \"known\" and purposes belong together"),
-        ("version = 1\nrelay = 3", r"relay must be a section, \[relay\]"),
-        ("version 1", "not TOML"),
+        ("[relay]", "an unknown or earlier format, and this release reads format 1"),
+        ("version = 1\n[relay]", "an unknown or earlier format, and this release reads format 1"),
+        ("format = 2", "format 2, and this release reads format 1. unpooled site init --relay writes"),
+        ("format = 1\nversion = 1", "unknown section or key 'version'"),
+        ("format = 1\n[relay]\nmin_sites = 0", r"\[relay\] min_sites must be 1 or more"),
+        ("format = 1\n[relay]\nquorum = 'half'", r"\[relay\] quorum must be a number, got 'half'"),
+        ("format = 1\n[relay]\nsites = 2", r"unknown key in \[relay\] 'sites'; known are min_sites"),
+        ("format = 1\n[relay]\nforwarded = ['x']", r"\[relay\] forwarded: there is no question 'x'"),
+        ("format = 1\n[downstream]\ndeadline = 0", r"\[downstream\] deadline must be between 0 and 86400"),
+        ("format = 1\n[studies]\napprove = 'known'", "approve = \"known\" and purposes belong together"),
+        ("format = 1\nrelay = 3", r"relay must be a section, \[relay\]"),
+        ("format 1", "not TOML"),
     ],
 )  # fmt: skip
-def test_rules_that_make_no_sense_are_refused_by_file_section_and_key(text, why):
-    with pytest.raises(PolicyError, match=f"^rules.toml: .*{why}"):
+def test_invalid_rules_are_refused_with_file_section_and_key(text, message):
+    with pytest.raises(PolicyError, match=f"^rules.toml: .*{message}"):
         parse_relay_policy(text, "rules.toml")
 
 
-def test_the_template_holds_the_usual_rules(tmp_path):
+def test_the_template_holds_the_default_rules(tmp_path):
     assert parse_relay_policy(TEMPLATE) == RelayPolicy()
     file = tmp_path / "rules.toml"
     unpooled("site", "init", file, "--relay")
     assert "the rules of a federation" in unpooled("site", "policy", "--check", file)
     assert "exists" in unpooled("site", "init", file, "--relay", code=1)
-    said = unpooled("site", "init", tmp_path / "x.toml", "--relay", "--person", "id", code=1)
-    assert "the other options are for a site" in said
+    output = unpooled("site", "init", tmp_path / "x.toml", "--relay", "--person", "id", code=1)
+    assert "the other options are for a site" in output
 
 
 def test_a_member_proves_its_key_and_nobody_elses():
     one, other = Identity.new(), Identity.new()
-    said = member_claim(one, "1234", federation=True)
-    found = verified_claim(said, "1234")
-    assert found.federation
-    assert len(found.key) == 40
-    assert verified_claim(said, "9999").key == ""  # of another enrolment
-    assert verified_claim({**said, "member_key": other.public.hex()}, "1234").key == ""
-    assert verified_claim({}, "1234") == type(found)()
+    request = member_claim(one, "1234", federation=True)
+    claim = verified_claim(request, "1234")
+    assert claim.federation
+    assert len(claim.key) == 40
+    assert verified_claim(request, "9999").key == ""  # of another enrolment
+    assert verified_claim({**request, "member_key": other.public.hex()}, "1234").key == ""
+    assert verified_claim({}, "1234") == type(claim)()
     assert verified_claim({"member_key": "zz", "proof": ["x"]}, "1234").key == ""
 
 
@@ -492,37 +498,40 @@ def test_the_key_of_a_site_is_that_of_its_folder_and_of_another_one_that_it_name
     two.accept(invitations["b"])
     assert fingerprint_in(two.path) == fingerprint_in(one.path)
     identity_in(tmp_path)
-    with pytest.raises(InputError, match="has a key of its own already"):
+    with pytest.raises(InputError, match="already has a key, and it differs from"):
         two.import_key(tmp_path)
     with pytest.raises(InputError, match=r"has no identity.key"):
         two.import_key(tmp_path / "nowhere")
     for site in north.sites:  # as the other tests have them
-        _write(north, site, Enrolment("", "2100-01-01T00:00:00+00:00", member_key=f"{site * 40}"))
+        _write(north, site, enrolled(site * 40))
     assert known_members(north) == ({"a": "a" * 40, "b": "b" * 40}, ())
 
 
-def test_joining_with_a_federation_what_is_wrong_is_said_before_anything_is_written(made, tmp_path):
+def test_errors_of_a_relay_that_joins_come_before_anything_is_written(made, tmp_path):
     national = create(tmp_path / "national", "national", "localhost", ("north",), engine_name="nvflare")
-    letter = tmp_path / "north.json"
-    letter.write_bytes(invite(national, "north").read_bytes())
+    invitation = tmp_path / "north.json"
+    invitation.write_bytes(invite(national, "north").read_bytes())
     bad = tmp_path / "bad.toml"
-    bad.write_text("version = 1\n[relay]\nquorum = 3\n")
-    region = made["north"].path
-    for words, why in (
-        (("--downstream", national.path), "is national itself: a federation is no member of itself"),
+    bad.write_text("format = 1\n[relay]\nquorum = 3\n")
+    downstream = made["north"].path
+    for words, message in (
+        (("--downstream", national.path), "is national itself: a federation cannot be a member of itself"),
         (("--downstream", tmp_path), "not the folder of a federation"),
         (
-            ("--downstream", region, "--policy", bad),
+            ("--downstream", downstream, "--policy", bad),
             "bad.toml: [relay] quorum must be a share between 0 and 1",
         ),
-        (("--downstream", region, "--data", bad), "a federation takes part, which has no data of its own"),
+        (
+            ("--downstream", downstream, "--data", bad),
+            "a federation takes part, which has no data of its own",
+        ),
     ):
-        said = unpooled("site", "join", letter, *words, code=1)
-        assert why in said, said
+        output = unpooled("site", "join", invitation, *words, code=1)
+        assert message in output, output
         assert not (tmp_path / "north").exists()
 
 
-def test_the_settings_of_a_member_say_what_it_is(made, tmp_path):
+def test_the_settings_of_a_member_determine_its_session(made, tmp_path):
     file = tmp_path / "unpooled.json"
     settings = RelaySettings("north", str(made["north"].path), str(tmp_path / "n"))
     settings.write(file)

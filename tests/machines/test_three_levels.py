@@ -1,4 +1,4 @@
-"""Three levels as processes, by the commands of docs/relays.md: killed at every level, the bits of a flat run.
+"""Three levels as processes, by the commands of docs/relays.md: killed anywhere, the bits of a flat run.
 
 ``pytest -m long`` adds random strikes over all processes.
 """
@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from helpers import arrays_in
-from machines.network import tree, until
-from machines.relay_network import HOSPITALS, LATER, REGIONS, TreeNetwork
+from machines.network import contents, tree, until
+from machines.relay_network import HOSPITALS, LATER, RELAYS, TreeNetwork
 from machines.test_processes import free
 from unpooled.data.schema import Schema
 from unpooled.privacy.secure_sum.stage_messages import Masked
@@ -53,12 +53,12 @@ def flat(three_levels):
 
 
 def numbers_of(log):
-    """Every number in the answers of a log, other than whole ones, and the bytes of these answers.
+    """All numbers in the answers of a log that are not integers, and the bytes of these answers.
 
-    Without the cells of a start, of which there are up to 500, many of one hospital alone; and without
-    schemas, which have the largest size in a column, which is some hospital's.
+    Without the up to 500 cells of a start, many of which have rows of one hospital only; and without
+    schemas, which hold the largest size in a column, which is some hospital's.
     """
-    found, payloads = set(), b""
+    numbers, payloads = set(), b""
     for _, entry in entries(log):
         if entry["kind"] != "release":
             continue
@@ -69,39 +69,39 @@ def numbers_of(log):
             payloads += codec.encode(reply)
             for array in arrays_in(whole):
                 values = array[np.isfinite(array)] if array.dtype.kind == "f" else np.zeros(0)
-                found |= set(values[values % 1 != 0].tolist())
-    return found, payloads
+                numbers |= set(values[values % 1 != 0].tolist())
+    return numbers, payloads
 
 
 def history(folder):
-    """What each round came to, without what differs in a tree: who answered, and how many exchanges."""
+    """The results of each round, without those that differ in a tree: who answered, how many exchanges."""
     with (folder / "history.csv").open() as file:
         return [(row["round"], row["movement"], row["inertia"]) for row in csv.DictReader(file)]
 
 
 def assert_as_flat(run, flat):
-    """The clustering of a flat federation to the last bit; of single sites a tree says nothing."""
+    """The clustering of a flat federation to the last bit; a tree reports nothing about single sites."""
     for name in ("model.unpooled", "preparation.json"):
         assert (run / name).read_bytes() == (flat / name).read_bytes(), name
     assert history(run) == history(flat)
-    told, want = (json.loads((folder / "result.json").read_text()) for folder in (run, flat))
+    result, expected = (json.loads((folder / "result.json").read_text()) for folder in (run, flat))
     for name in ("inertia", "clusters", "columns", "rounds"):
         if name == "clusters":
-            for cluster in (*told[name], *want[name]):
+            for cluster in (*result[name], *expected[name]):
                 del cluster["rows_by_site"]
-        assert told[name] == want[name], name
+        assert result[name] == expected[name], name
 
 
-def assert_nothing_is_left(network):
-    """No process, no lock, no run below."""
+def assert_all_is_released(network):
+    """No process, no lock and no downstream run remains."""
     for person in ("Country", "North", "South"):
         runs = network.federation(person).runs
         until(lambda runs=runs: not list(runs.iterdir()), f"the runs of {person} to be over")
-    for member in (*REGIONS, *HOSPITALS):
+    for member in (*RELAYS, *HOSPITALS):
         log = network.member(member) / "log.jsonl"
         until(lambda log=log: free(log), f"the log of {member} to be free")
         assert verify(log) == []
-    assert network.strays() == []
+    until(lambda: not network.strays(), "processes without a parent to end")
 
 
 def test_the_page_with_a_relay_killed(three_levels, flat):
@@ -112,9 +112,9 @@ def test_the_page_with_a_relay_killed(three_levels, flat):
     network.finish("run", 600)
     assert_as_flat(network.folder / "Country" / "run", flat)
     assert (network.folder / "Country" / "report.html").stat().st_size > 10_000
-    assert_nothing_is_left(network)
-    assert_numbers_stay_below(network)
-    assert_what_officers_see(network)
+    assert_all_is_released(network)
+    assert_hospitals_numbers_do_not_go_up(network)
+    assert_officers_see_both_studies(network)
 
 
 @pytest.mark.long
@@ -122,18 +122,18 @@ def test_a_process_killed_at_every_level(performed, flat):
     network = performed
     begin(network, "killed")
     strikes, reached = TreeStrikes(network, 0), 0
-    for name in ("hospital-a", "north", "South", "Country"):  # a hospital, a relay, a region, the run
+    for name in ("hospital-a", "north", "South", "Country"):  # a hospital, a relay, its server, the run
         until(lambda reached=reached: strikes.approve() or network.reached() >= reached + 2, "two rounds")
         network.job_of(name).kill()
         reached = network.reached()
     ended(network, strikes)
     assert_as_flat(network.folder / "Country" / "killed", flat)
-    assert_nothing_is_left(network)
+    assert_all_is_released(network)
 
 
 @pytest.fixture
 def performed(three_levels):
-    """The federations after the first part of the page, whichever tests came before."""
+    """The federations after the first part of the page, independently of the order of tests."""
     if "run" not in three_levels.commands:
         three_levels.perform()
         three_levels.finish("run", 600)
@@ -142,9 +142,9 @@ def performed(three_levels):
 
 @pytest.mark.long
 def test_the_page_with_secure_sums_and_a_relay_killed(performed):
-    """Regions sum securely at the country, and hospitals in their regions."""
+    """Relays sum securely in the country's federation, and hospitals in their relay's."""
     network = performed
-    before = {name: len(list(entries(network.member(name) / "log.jsonl"))) for name in REGIONS}
+    before = {name: len(list(entries(network.member(name) / "log.jsonl"))) for name in RELAYS}
     network.perform("Secure sums between machines")
     network.at(1)
     network.job_of("north").kill()
@@ -164,50 +164,51 @@ def test_the_page_with_secure_sums_and_a_relay_killed(performed):
         kinds = {type(reply) for payload in sent for reply in codec.decode(unpacked(payload)).replies}
         assert Masked in kinds
         assert not kinds & {PartialSum, ClusterSums}
-    assert_nothing_is_left(network)
+    assert_all_is_released(network)
 
 
-def assert_numbers_stay_below(network):
-    above = {name: numbers_of(network.member(name) / "log.jsonl") for name in REGIONS}
+def assert_hospitals_numbers_do_not_go_up(network):
+    above = {name: numbers_of(network.member(name) / "log.jsonl") for name in RELAYS}
     for hospital in HOSPITALS:
         own, sent = numbers_of(network.member(hospital) / "log.jsonl")
         assert len(own) > 100
-        for found, payloads in above.values():
-            assert len(found) > 100
-            assert not own & found
+        for numbers, payloads in above.values():
+            assert len(numbers) > 100
+            assert not own & numbers
             assert not any(np.float64(value).tobytes() in payloads for value in own)
-        assert all(np.float64(value).tobytes() in sent for value in list(own)[:20])  # such a search finds
+        assert all(np.float64(value).tobytes() in sent for value in list(own)[:20])  # the search can find
     written = b"".join(
-        path.read_bytes()
-        for place in ("Country/national", "Country/run", "North/north", "South/south")
-        for path in (network.folder / place).rglob("*")
-        if path.is_file()
+        data
+        for folder in ("Country/national", "Country/run", "North/north", "South/south")
+        for _, data in contents(network.folder / folder)
     )
     assert b"north" in written
     assert not [hospital for hospital in HOSPITALS if hospital.encode() in written]
 
 
-def assert_what_officers_see(network):
-    """A region's officer sees the study from above, a hospital's the same one, and through whom it came."""
+def assert_officers_see_both_studies(network):
+    """A relay's officer sees the study from above, a hospital's the same one, and through whom it came."""
     (above,) = StudyFolder(network.member("north")).every()
-    (below,) = StudyFolder(network.member("hospital-a")).every()
-    assert (above.study.purpose, below.study.purpose) == ("kinds of heart patients",) * 2
-    assert (above.study.federation, below.study.federation) == ("national", "north-hospitals")
+    (forwarded,) = StudyFolder(network.member("hospital-a")).every()
+    assert (above.study.purpose, forwarded.study.purpose) == ("kinds of heart patients",) * 2
+    assert (above.study.federation, forwarded.study.federation) == ("national", "north-hospitals")
     through = f"passed on by north-hospitals, which is north in national; its study {above.study.digest[:16]}"
-    assert through in below.study.title
-    assert below.study.questions == above.study.questions
-    said = network.command("site", "status", network.member("north")).stdout
-    assert "federation: north-hospitals with 2 members; what goes up are sums over 2 sites or more" in said
+    assert through in forwarded.study.title
+    assert forwarded.study.questions == above.study.questions
+    status = network.command("site", "status", network.member("north")).stdout
+    assert (
+        "federation: north-hospitals with 2 members; the relay passes up sums over 2 sites or more" in status
+    )
 
 
 # ---------------------------------------------------------------- at random
 
 
 class TreeStrikes:
-    """Strikes processes of all levels at random, and starts again what people would."""
+    """Kills or suspends processes of all levels at random, and restarts them as people would."""
 
     def __init__(self, network, seed):
-        self.network, self.chance, self.told, self._halted = network, random.Random(seed), [], []
+        self.network, self.chance, self.done, self._suspended = network, random.Random(seed), [], []
 
     def strike(self, run):
         names = [*self.network.commands]
@@ -219,18 +220,18 @@ class TreeStrikes:
             useless = (*gone, psutil.STATUS_STOPPED) if number == signal.SIGSTOP else gone
             if process is None or process.status() in useless:
                 return False
-            told = f"{number.name} {name}: {' '.join(process.cmdline())[-90:]}"
+            description = f"{number.name} {name}: {' '.join(process.cmdline())[-90:]}"
             process.send_signal(number)
         except psutil.Error:
             return False
-        self.told.append(told)
+        self.done.append(description)
         if number == signal.SIGSTOP:
-            self._halted.append((time.monotonic() + self.chance.uniform(0.5, 6.0), process))
+            self._suspended.append((time.monotonic() + self.chance.uniform(0.5, 6.0), process))
         return True
 
     def mend(self, every=False):
-        late = [process for then, process in self._halted if every or time.monotonic() > then]
-        self._halted = [(then, process) for then, process in self._halted if process not in late]
+        late = [process for then, process in self._suspended if every or time.monotonic() > then]
+        self._suspended = [(then, process) for then, process in self._suspended if process not in late]
         for process in late:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGCONT)
@@ -241,10 +242,10 @@ class TreeStrikes:
         self.approve()
 
     def approve(self):
-        for member in (*REGIONS, *HOSPITALS):
+        for member in (*RELAYS, *HOSPITALS):
             studies = StudyFolder(self.network.member(member))
-            for kept in studies.pending():
-                studies.decide(kept.study.digest, APPROVED, "the officer", patience=60.0)
+            for pending in studies.pending():
+                studies.decide(pending.study.digest, APPROVED, "the officer", patience=60.0)
 
 
 def begin(network, out):
@@ -284,9 +285,9 @@ def test_runs_that_are_struck_at_random_at_all_levels_end_with_the_flat_bits(per
         resumed += ended(network, strikes)
         try:
             assert_as_flat(network.folder / "Country" / out, flat)
-            assert_nothing_is_left(network)
+            assert_all_is_released(network)
         except AssertionError as wrong:
-            raise AssertionError(f"{wrong}\n" + "\n".join(strikes.told)) from wrong
+            raise AssertionError(f"{wrong}\n" + "\n".join(strikes.done)) from wrong
         number += 1
         assert number < KILLS, "runs are over before they are struck"
     minutes = (time.monotonic() - began) / 60
@@ -294,20 +295,20 @@ def test_runs_that_are_struck_at_random_at_all_levels_end_with_the_flat_bits(per
 
 
 def ended(network, strikes):
-    """Let the run come to its end; how often it had to be resumed after an error, which is one line."""
+    """Let the run end; return how often it had to be resumed after an error, which is one line."""
     resumed, end = 0, time.monotonic() + 1200
     while True:
         while network.processes["run"].poll() is None:
             strikes.mend(every=True)
-            assert time.monotonic() < end, ("it hangs", strikes.told, network.output("run")[-2000:])
+            assert time.monotonic() < end, ("it hangs", strikes.done, network.output("run")[-2000:])
             time.sleep(0.2)
         code = network.processes["run"].returncode
         if code == 0:
             return resumed
         if code != -signal.SIGKILL:
-            said = network.output("run")
-            assert "Traceback" not in said, (strikes.told, said)
-            assert re.search(r"unpooled: .*unpooled resume", " ".join(said.split())), (strikes.told, said)
+            output = network.output("run")
+            assert "Traceback" not in output, (strikes.done, output)
+            assert re.search(r"unpooled: .*unpooled resume", " ".join(output.split())), (strikes.done, output)
             resumed += 1
-        assert resumed < 6, (strikes.told, network.output("run")[-3000:])
+        assert resumed < 6, (strikes.done, network.output("run")[-3000:])
         network.again("run")

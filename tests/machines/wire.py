@@ -1,4 +1,4 @@
-"""Capture of all frames of hosts, and what must not be in them."""
+"""Capture of all frames of hosts, and the data that must not be in them."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ socket.socket(type=socket.SOCK_DGRAM).sendto(sys.argv[1].encode(), (sys.argv[2],
 
 @contextlib.contextmanager
 def captured(hosts, folder: Path):
-    """Capture all frames of hosts, those of their loopback links too; yields the file of each."""
+    """Capture all frames of hosts, including those of their loopback links; yields the file of each."""
     files, processes = {name: folder / f"{name}.wire" for name in hosts}, []
     try:
         for name, (space, _, _) in hosts.items():
@@ -44,7 +44,7 @@ def captured(hosts, folder: Path):
             process.stdout.close()
 
 
-def say_in_clear(hosts, files, word: str) -> None:
+def send_in_clear(hosts, files, word: str) -> None:
     """Send a word in clear from one host to another, and wait until both captures have it."""
     (space, _, _), (_, address, _) = hosts["va"], hosts["coordinator"]
     words = ["ip", "netns", "exec", space, sys.executable, "-c", CONTROL, word, address]
@@ -52,7 +52,7 @@ def say_in_clear(hosts, files, word: str) -> None:
     both = [files["va"], files["coordinator"]]
     until(lambda: all(word.encode() in file.read_bytes() for file in both), "the word in clear")
     for number, (name, (inside, _, _)) in enumerate(hosts.items()):  # and within each host
-        within = f"{word} within host {number}".encode()  # its name is one that must not be seen
+        within = f"{word} within host {number}".encode()  # a host's name must not be in the capture
         here = ["ip", "netns", "exec", inside, sys.executable, "-c", CONTROL, within.decode(), "127.0.0.1"]
         subprocess.run(here, check=True)
         file = files[name]
@@ -60,7 +60,7 @@ def say_in_clear(hosts, files, word: str) -> None:
 
 
 def secrets_of(network: Network, files: dict[str, Path], run: str) -> list[bytes]:
-    """Words and bytes that must not be seen: all names, and a sample of rows, questions and replies."""
+    """Words and bytes that must not be captured: all names, and a sample of rows, questions and replies."""
     words = {b"cleveland", b"kmeans", b"summaries", name_of(network, run).encode()}
     rows, pieces = set(), set()
     for site, path in files.items():
@@ -72,9 +72,9 @@ def secrets_of(network: Network, files: dict[str, Path], run: str) -> list[bytes
             for text in (entry.get("payload"), *(asked["payload"] for asked in entry.get("asked", ()))):
                 data = unpacked(text) if text else b""
                 pieces |= {data[at : at + 32] for at in range(0, len(data) - 32, 256)}
-    telling = sorted(piece for piece in pieces if len(set(piece)) > 12)  # no run of zeros
+    distinctive = sorted(piece for piece in pieces if len(set(piece)) > 12)  # no run of zeros
     chance = random.Random(0)
-    return [*words, *chance.sample(sorted(rows), 50), *chance.sample(telling, 100)]
+    return [*words, *chance.sample(sorted(rows), 50), *chance.sample(distinctive, 100)]
 
 
 def name_of(network: Network, run: str) -> str:

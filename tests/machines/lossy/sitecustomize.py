@@ -1,4 +1,4 @@
-"""For processes of a test: three of ten answers of a site's end come too late to be heard."""
+"""For processes of a test: three of ten answers of a site come too late to count."""
 
 import random
 import time
