@@ -278,7 +278,7 @@ def test_a_run_cannot_decide_how_a_site_reads_its_file(network):
         words = ["federation", "run", str(network.home), "-k", "2", f"--{option}", value]
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 1
-        assert f"--{option}: how a file is read is its site's to say" in result.stderr
+        assert f"--{option}: only a site decides how its file is read" in result.stderr
 
 
 def test_a_run_continues_whichever_of_its_processes_is_killed(network, fitted):
