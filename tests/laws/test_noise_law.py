@@ -147,15 +147,18 @@ def test_the_package_has_two_budget_accountants_and_one_place_that_draws():
 
 
 def test_a_simulated_budget_never_serves_a_site_with_rules(tmp_path):
-    """A site under a policy pays from its ledger, or answers nothing with noise."""
+    """A site under a policy charges its ledger, or answers no question with noise."""
     X = np.zeros((20, 2))
     question = AskNoisyMoments(0.1, np.full(2, 9.0))
     request = Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))
-    for mode, says in (("summary", "answers from its copy, not with noise"), ("raw", "no budget for noise")):
+    for mode, reason in (
+        ("summary", "answers from its summary table, not with noise"),
+        ("raw", "does not have a privacy budget"),
+    ):
         policy = parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true')
         site = open_site("a", X, policy, tmp_path / mode)
         (reply,) = site.answer(request).replies
-        assert says in reply.reason
+        assert reason in reply.reason
         site.close()
     site = open_site("a", X, parse(RULES), tmp_path / "dp")
     assert not isinstance(site.answer(request).replies[0], Refusal)

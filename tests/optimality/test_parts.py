@@ -238,5 +238,5 @@ def test_real_sites_answer_under_their_policies(mode):
 def test_a_dp_site_refuses():
     X = blobs(5, n=400, d=2, k=3, spread=2.0)[0]
     federation = Simulation([open_site("a", X, parse(POLICIES["dp"]))])
-    with pytest.raises(TooFewAnswersError, match="the policy asks for differential privacy"):
+    with pytest.raises(TooFewAnswersError, match="the policy requires differential privacy"):
         certify(federation, X[:3], effort="quick")

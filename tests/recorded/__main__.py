@@ -1,7 +1,7 @@
-"""``python -m tests.recorded [PATTERN] [--keep]``: record anew, and say which rows changed.
+"""``python -m tests.recorded [PATTERN] [--keep]``: record anew, and print which rows changed.
 
 PATTERN chooses cases as a shell would, e.g. ``'fuzzy/*'``. With --keep the checkpoints in ``kept`` are
-written anew, too; they are there to be read by later releases, so this is hardly ever wanted.
+written anew, too; they are there to be read by later releases, so this is hardly ever needed.
 """
 
 import sys
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
         if name not in was:
             print(f"{name}: new")
         elif differ:
-            print(comparing.said(name, differ))
+            print(comparing.summary(name, differ))
     for name in was.keys() - cases.CASES.keys():
         print(f"{name}: gone")
     print(f"{len(found)} cases recorded, {changed} of them changed or new")

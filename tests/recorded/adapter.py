@@ -47,7 +47,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse as policy
 
 MECHANISM = "unpooled.privacy.dp.noise.discrete_gaussian"
-"""What makes noise: (count, scale) -> whole numbers."""
+"""The mechanism that draws noise: (count, scale) -> whole numbers."""
 
 STATED = (
     "lower_bound",
@@ -63,7 +63,7 @@ STATED = (
     "separation",
     "trial_excess",
 )
-"""What a state tells besides its centres, where it has it; ``inner_state`` says where to look."""
+"""The attributes of a state besides its centres, where it has them; ``inner_state`` finds the state."""
 
 __all__ = [
     "BACKEND",
@@ -123,15 +123,15 @@ def reproduce(*words: Any) -> str:
 
 def command(*words: Any, program: Any = app) -> str:
     """What ``unpooled`` prints, after it came to a good end."""
-    got = CliRunner().invoke(program, [str(word) for word in words], env={"COLUMNS": "120", "NO_COLOR": "1"})
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    assert got.exit_code == 0, got.stderr
-    return got.stdout
+    done = CliRunner().invoke(program, [str(word) for word in words], env={"COLUMNS": "120", "NO_COLOR": "1"})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
 
 
 class Loopback:
-    """A carrier between sites in this process, as bytes. ``lost(exchange, site)`` loses an answer.
+    """A transport between sites in this process, as bytes. ``lost(exchange, site)`` loses an answer.
 
     It counts the bytes that went down to the sites and came up from them.
     """

@@ -1,6 +1,6 @@
-"""What is recorded: cases by name, each a function that gives plain JSON.
+"""The recorded cases by name, each a function that returns plain JSON.
 
-Families, by the first word of a name: method, preset, setting, best-of, scaled, runtime, policy, secure,
+Families, by the first word of a name: method, preset, setting, restarts, scaled, runtime, policy, secure,
 resume, private, estimator, fuzzy, dual, files, reproduce.
 """
 
@@ -62,12 +62,12 @@ def add(name: str, function: Callable[..., dict[str, Any]], *given: Any, **named
 
 @contextlib.contextmanager
 def heard() -> Iterator[list[str]]:
-    """The texts of the warnings that are given within."""
-    said: list[str] = []
+    """The texts of the warnings within."""
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield said
-    said += [str(warning.message) for warning in caught]
+        yield messages
+    messages += [str(warning.message) for warning in caught]
 
 
 @contextlib.contextmanager
@@ -150,20 +150,20 @@ SMALL: dict[str, Any] = {
 }
 
 
-def hiding(algorithm: Any, rows: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """A run with settings that sites share where they hide small clusters."""
-    least = settings.get("min_cluster_size", 1)
-    return ran(replace(algorithm, **settings), rows, min_cluster_size=least)
+def suppressing(algorithm: Any, rows: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """A run with settings that sites share where they suppress small clusters."""
+    minimum = settings.get("min_cluster_size", 1)
+    return ran(replace(algorithm, **settings), rows, min_cluster_size=minimum)
 
 
 for _name, _method in SMALL.items():
-    for _said, _settings in SETTINGS.items():
+    for _label, _settings in SETTINGS.items():
         if _name == "fkm" and "init" in _settings:
             continue  # it has a start of its own
-        add(f"setting/{_name}/{_said}", hiding, _method, data.EVEN, _settings)
-add("setting/k-fed/half of the sites", hiding, a.KFed(k=K), data.EVEN, {"participation": 0.5})
-add("setting/k-fed/clusters from 5", hiding, a.KFed(k=K), data.SKEWED, {"min_cluster_size": 5})
-add("setting/robust/given centres", hiding, a.Robust(k=K, n_starts=4), data.EVEN, {"init": data.GIVEN})
+        add(f"setting/{_name}/{_label}", suppressing, _method, data.EVEN, _settings)
+add("setting/k-fed/half of the sites", suppressing, a.KFed(k=K), data.EVEN, {"participation": 0.5})
+add("setting/k-fed/clusters from 5", suppressing, a.KFed(k=K), data.SKEWED, {"min_cluster_size": 5})
+add("setting/robust/given centres", suppressing, a.Robust(k=K, n_starts=4), data.EVEN, {"init": data.GIVEN})
 for _name in ("lloyd", "dwf", "ewf", "fkm", "mini-batch", "fuzzy", "robust"):
     add(f"setting/{_name}/rows without clusters", ran, a.METHODS[_name](k=7, max_rounds=60), data.LARGE)
 add("setting/lloyd/one start", ran, a.Lloyd(k=K, n_starts=1), data.SKEWED)
@@ -192,7 +192,7 @@ RESTARTED: dict[str, Any] = {
     "lloyd, random": a.Lloyd(k=K, n_starts=1, init="random"),
 }
 for _name, _method in RESTARTED.items():
-    add(f"best-of/{_name}", ran, a.Restarts(_method, 3), data.SKEWED)
+    add(f"restarts/{_name}", ran, a.Restarts(_method, 3), data.SKEWED)
 add("scaled/lloyd", lambda: ran(a.Scaled(a.Lloyd(k=4, n_starts=3)), data.WIDE))
 add("scaled/k-fed", lambda: ran(a.Scaled(a.KFed(k=4)), data.WIDE))
 add("scaled/fuzzy", lambda: ran(a.Scaled(a.Fuzzy(k=4, m=1.4, n_starts=3)), data.WIDE))
@@ -207,7 +207,7 @@ add(
 
 
 def over_bytes(algorithm: Any, rows: Any, lost: Any = None) -> dict[str, Any]:
-    """A run whose envelopes go as bytes to sites and back."""
+    """A run whose requests go as bytes to sites and back."""
     transport = a.Loopback(
         {name: a.Site(name, X) for name, X in rows.items()}, lost or (lambda n, site: False)
     )
@@ -248,8 +248,8 @@ def stopped() -> dict[str, Any]:
 # ---------------------------------------------------------------- sites with a policy, a ledger and a log
 
 
-def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -> dict[str, Any]:
-    """A run over sites that are opened under a policy, what their logs say, or why it came to nothing."""
+def at_real_sites(algorithm: Any, rows: Any, rules: str, carried: bool = False) -> dict[str, Any]:
+    """A run over sites with a policy, and their logs; or the error."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         policy = a.policy(f"format = 1\n{rules}")
@@ -257,18 +257,18 @@ def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -
         federation: Any = a.Simulation(list(sites.values()), threads=1)
         if carried:
             federation = a.Posting(a.Loopback(sites))
-        said: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         try:
-            said["run"] = of_run(a.run(algorithm, federation, seed=SEED, name="recorded"))
+            found["run"] = of_run(a.run(algorithm, federation, seed=SEED, name="recorded"))
         except Exception as error:
-            said["error"] = f"{type(error).__name__}: {error}"
+            found["error"] = f"{type(error).__name__}: {error}"
         for site in sites.values():
             site.close()
-        said["logs"] = {name: of_log(home / name / "log.jsonl") for name in list(sites)[:3]}
+        found["logs"] = {name: of_log(home / name / "log.jsonl") for name in list(sites)[:3]}
         logged = home / next(iter(sites))
-        said["verified"] = a.command("site", "log", "--verify", logged).replace(str(logged), "")
-        said["attacked"] = a.command("site", "log", "--attack", logged)
-        return said
+        found["verified"] = a.command("site", "log", "--verify", logged).replace(str(logged), "")
+        found["attacked"] = a.command("site", "log", "--attack", logged)
+        return found
 
 
 GUARDED: dict[str, Any] = {
@@ -280,28 +280,28 @@ GUARDED: dict[str, Any] = {
     "fuzzy": a.Fuzzy(k=K, n_starts=2, max_rounds=5, min_cluster_size=5),
     "robust": a.Robust(k=K, n_starts=2, min_cluster_size=5, max_rounds=6),
 }
-_RAW, _COPY = '[protect]\nmode = "raw"\n', "[protect]\nauto_approve = true\n"
+_RAW, _SUMMARY = '[protect]\nmode = "raw"\n', "[protect]\nauto_approve = true\n"
 for _name, _method in GUARDED.items():
-    add(f"policy/trusted/{_name}", behind_doors, _method, data.EVEN, _RAW)
-    add(f"policy/copy/{_name}", behind_doors, replace(_method, min_cluster_size=1), data.EVEN, _COPY)
-add("policy/three rounds", behind_doors, GUARDED["lloyd"], data.EVEN, f"{_RAW}[jobs]\nmax_rounds = 3")
+    add(f"policy/raw/{_name}", at_real_sites, _method, data.EVEN, _RAW)
+    add(f"policy/summary/{_name}", at_real_sites, replace(_method, min_cluster_size=1), data.EVEN, _SUMMARY)
+add("policy/three rounds", at_real_sites, GUARDED["lloyd"], data.EVEN, f"{_RAW}[jobs]\nmax_rounds = 3")
 _LLOYD_ONLY = f'{_RAW}[jobs]\nalgorithms = ["lloyd"]\ndescribe = false'
-add("policy/another method only", behind_doors, GUARDED["dwf"], data.EVEN, _LLOYD_ONLY)
-add("policy/over bytes", behind_doors, GUARDED["lloyd"], data.EVEN, _RAW, carried=True)
+add("policy/another method only", at_real_sites, GUARDED["dwf"], data.EVEN, _LLOYD_ONLY)
+add("policy/over bytes", at_real_sites, GUARDED["lloyd"], data.EVEN, _RAW, carried=True)
 add(
     "policy/scaled",
-    lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2, min_cluster_size=5)), data.WIDE, _RAW),
+    lambda: at_real_sites(a.Scaled(a.Lloyd(k=4, n_starts=2, min_cluster_size=5)), data.WIDE, _RAW),
 )
-add("policy/copy/scaled", lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WIDE, _COPY))
+add("policy/summary/scaled", lambda: at_real_sites(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WIDE, _SUMMARY))
 
 
-@case("policy/with noise")
-def door_with_noise() -> dict[str, Any]:
+@case("policy/dp")
+def with_dp() -> dict[str, Any]:
     bounds = "lower = [-1, -1, -1, -1]\nupper = [1, 1, 1, 1]\nrows = 9999\n"
     lines = f'[domain]\ncolumns = ["a", "b", "c", "d"]\n{bounds}'
     with a.fixed_noise(1):
         algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
-        return behind_doors(
+        return at_real_sites(
             algorithm, data.bounded(), f'[protect]\nmode = "dp"\n{lines}[dp]\nepsilon_total = 1.0'
         )
 
@@ -309,8 +309,8 @@ def door_with_noise() -> dict[str, Any]:
 # ---------------------------------------------------------------- secure sums
 
 
-def secured(algorithm: Any, rows: Any, least: int = 1, **preparation_options: Any) -> dict[str, Any]:
-    return ran(algorithm, rows, secure=a.SecureSums(**preparation_options), min_cluster_size=least)
+def secured(algorithm: Any, rows: Any, minimum: int = 1) -> dict[str, Any]:
+    return ran(algorithm, rows, secure=a.SecureSums(), min_cluster_size=minimum)
 
 
 SUMMED: dict[str, Any] = {
@@ -323,7 +323,7 @@ SUMMED: dict[str, Any] = {
 }
 for _name, _method in SUMMED.items():
     add(f"secure/{_name}", secured, _method, data.EVEN)
-add("secure/lloyd, clusters from 5", secured, SUMMED["lloyd"], data.SKEWED, least=5)
+add("secure/lloyd, clusters from 5", secured, SUMMED["lloyd"], data.SKEWED, minimum=5)
 add("secure/scaled", lambda: secured(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WIDE))
 
 
@@ -439,7 +439,7 @@ def true_noise() -> dict[str, Any]:
         "shape": list(done.state.centers.shape),
         "finished": done.finished,
         "exchanges are releases": done.exchanges == len(done.state.releases),
-        "first left": {site: list(pair) for site, pair in done.history[0].sent.items()},
+        "sent first": {site: list(pair) for site, pair in done.history[0].sent.items()},
         "epsilon": round(algorithm.epsilon(done.state), 6),
     }
 
@@ -448,20 +448,20 @@ def true_noise() -> dict[str, Any]:
 def private_estimator() -> dict[str, Any]:
     rows = data.bounded()
     X = np.concatenate(list(rows.values()))
-    with a.fixed_noise(3), heard() as said:
+    with a.fixed_noise(3), heard() as messages:
         dp = a.Gaussian(1.0, lower=-1, upper=1)
         model = a.FederatedKMeans(K, dp=dp, random_state=0, n_threads=1).fit(rows)
-    return {**of_model(model, X[:50], said), "noisy sizes": array(model.cluster_sizes_)}
+    return {**of_model(model, X[:50], messages), "noisy sizes": array(model.cluster_sizes_)}
 
 
 @case("private/fuzzy estimator")
 def private_fuzzy_estimator() -> dict[str, Any]:
     rows = data.bounded()
     X = np.concatenate(list(rows.values()))
-    with a.fixed_noise(4), heard() as said:
+    with a.fixed_noise(4), heard() as messages:
         dp = a.Gaussian(1.0, lower=-1, upper=1)
         model = a.FederatedFuzzyCMeans(K, m=1.5, dp=dp, random_state=0, n_threads=1).fit(rows)
-    return of_model(model, X[:50], said)
+    return of_model(model, X[:50], messages)
 
 
 # ---------------------------------------------------------------- estimators
@@ -469,9 +469,9 @@ def private_fuzzy_estimator() -> dict[str, Any]:
 
 def fitted(model: Any, rows: Any = data.WIDE, weights: Any = None) -> dict[str, Any]:
     X = np.concatenate(list(rows.values()))
-    with heard() as said:
+    with heard() as messages:
         model.set_params(n_threads=1, random_state=SEED).fit(rows, sample_weight=weights)
-    return of_model(model, X[::3], said)
+    return of_model(model, X[::3], messages)
 
 
 for _name in a.METHODS:
@@ -488,8 +488,8 @@ add(
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "clusters from 5": {"protect": "raw", "min_cluster_size": 5},
-    "copies": {"protect": "summary"},
-    "copies, scaled": {"protect": "summary", "scale": "standard"},
+    "summary tables": {"protect": "summary"},
+    "summary tables, scaled": {"protect": "summary", "scale": "standard"},
     "given centres": {"init": np.concatenate(list(data.WIDE.values()))[:4], "scale": "standard"},
     "half of the sites": {"participation": 0.5, "n_init": 2, "max_rounds": 20},
     "an algorithm": {"method": a.DWF(momentum=0.3, local_steps=2), "n_init": 2, "max_rounds": 30},
@@ -502,10 +502,10 @@ for _name, _settings in ESTIMATORS.items():
 @case("estimator/labels of sites")
 def labels_of_sites() -> dict[str, Any]:
     X = np.concatenate(list(data.EVEN.values()))
-    with heard() as said:
+    with heard() as messages:
         model = a.FederatedKMeans(K, random_state=0, n_threads=1)
         model.fit(X, sites=[f"s{i % 3}" for i in range(len(X))], sample_weight=1.0 + np.arange(len(X)) % 4)
-    return of_model(model, X, said)
+    return of_model(model, X, messages)
 
 
 @case("estimator/a federation")
@@ -549,7 +549,7 @@ FUZZY: dict[str, dict[str, Any]] = {
     "k-fed start, scaled": {"init": "k-fed", "scale": "standard", "m": 1.4, "n_init": 2},
     "given centres": {"init": data.GIVEN},
     "clusters from 5": {"protect": "raw", "min_cluster_size": 5, "n_init": 2},
-    "copies": {"protect": "summary", "n_init": 2},
+    "summary tables": {"protect": "summary", "n_init": 2},
     "secure": {"secure": True, "n_init": 2, "max_rounds": 10},
 }
 for _name, _settings in FUZZY.items():
@@ -594,17 +594,17 @@ add("dual/certify 3N2D3K1", certified, "3N2D3K1", 3, box=[[-2, -2], [2, 2]])
 
 @case("dual/exact_kmeans")
 def exact() -> dict[str, Any]:
-    said = {}
+    found = {}
     for name, k in (("2N2D3K1", 3), ("3N3D3K1", 3), ("2N2D4K2", 4)):
-        got = a.exact_kmeans(np.concatenate(list(a.dual_problem(name).values())), k)
-        said[name] = {
-            "centers": array(got.centers),
-            "labels": got.labels.tolist(),
-            "inertia": number(got.inertia),
-            "lower_bound": number(got.lower_bound),
-            "proved": got.proved,
+        result = a.exact_kmeans(np.concatenate(list(a.dual_problem(name).values())), k)
+        found[name] = {
+            "centers": array(result.centers),
+            "labels": result.labels.tolist(),
+            "inertia": number(result.inertia),
+            "lower_bound": number(result.lower_bound),
+            "proved": result.proved,
         }
-    return said
+    return found
 
 
 # ---------------------------------------------------------------- files, by the command line
@@ -616,10 +616,10 @@ def from_files(*words: Any, k: Any = 4, report: bool = False) -> dict[str, Any]:
         names = data.write_clinics(folder)
         more = ("--report", "r.html") if report else ()
         out = a.command("fit", *names, "-k", k, "--out", "run", "--threads", 1, *more, *words)
-        said = {"printed": text(out), **of_folder(folder / "run")}
+        found = {"printed": text(out), **of_folder(folder / "run")}
         if report:
-            said["report"] = text((folder / "r.html").read_bytes())
-        return said
+            found["report"] = text((folder / "r.html").read_bytes())
+        return found
 
 
 def json_of(*words: Any) -> dict[str, Any]:
@@ -631,8 +631,8 @@ def json_of(*words: Any) -> dict[str, Any]:
 add("files/fit -k 4", from_files, report=True)
 add("files/fit -k 2..6", from_files, k="2..6")
 add("files/fit -k 3,5", from_files, k="3,5")
-add("files/fit, trusted", from_files, "--protect", "raw")
-add("files/fit, from copies", from_files, "--protect", "summary", k="3,4")
+add("files/fit, raw", from_files, "--protect", "raw")
+add("files/fit, summary tables", from_files, "--protect", "summary", k="3,4")
 add("files/fit, secure", from_files, "--secure", "--restarts", 2)
 add("files/fit, dropped", from_files, "--missing", "drop", "--seed", 3, "--exclude", "z")
 add(
@@ -690,21 +690,23 @@ def files_heart() -> dict[str, Any]:
     with in_folder() as folder:
         a.command("example", "heart", "-o", "heart.csv")
         words = ("--site-column", "site", "--exclude", "num", "--categorical", "cp,restecg,slope,thal")
-        said: dict[str, Any] = {"table": text(Path("heart.csv").read_bytes())}
+        found: dict[str, Any] = {"table": text(Path("heart.csv").read_bytes())}
         out = a.command(
             "fit", "heart.csv", "-k", "2..4", *words, "--na", "chol=0", "--out", "run", "--threads", 1
         )
-        said |= {"printed": text(out), **of_folder(folder / "run")}
-        said["predict"] = a.command("predict", "run", "heart.csv", "-o", "labels.csv")
-        said["labels.csv"] = text(Path("labels.csv").read_bytes())
+        found |= {"printed": text(out), **of_folder(folder / "run")}
+        found["predict"] = a.command("predict", "run", "heart.csv", "-o", "labels.csv")
+        found["labels.csv"] = text(Path("labels.csv").read_bytes())
         for to in ("json", "sklearn", "onnx"):
-            said[f"export {to}"] = a.command("export", "run", "--to", to, "-o", f"model.{to}")
-            said[f"model.{to}"] = text(Path(f"model.{to}").read_bytes())
+            found[f"export {to}"] = a.command("export", "run", "--to", to, "-o", f"model.{to}")
+            found[f"model.{to}"] = text(Path(f"model.{to}").read_bytes())
         before = Path("run/report.html").read_bytes()
         a.command("export", "--to", "html", "run", "-o", "again.html")
         a.command("resume", "run", "--threads", 1)
-        said["made again"] = [before == Path(path).read_bytes() for path in ("again.html", "run/report.html")]
-        return said
+        found["made again"] = [
+            before == Path(path).read_bytes() for path in ("again.html", "run/report.html")
+        ]
+        return found
 
 
 def files_private(*words: Any) -> dict[str, Any]:
@@ -714,10 +716,10 @@ def files_private(*words: Any) -> dict[str, Any]:
         out = a.command(
             "fit", *names, "-k", 3, "--epsilon", 1, *bounds, "--out", "run", "--threads", 1, *words
         )
-        said = {"printed": text(out), **of_folder(folder / "run")}
-        said["predict"] = a.command("predict", "run", "a.csv", "-o", "labels.csv")
-        said["labels.csv"] = text(Path("labels.csv").read_bytes())
-        return said
+        found = {"printed": text(out), **of_folder(folder / "run")}
+        found["predict"] = a.command("predict", "run", "a.csv", "-o", "labels.csv")
+        found["labels.csv"] = text(Path("labels.csv").read_bytes())
+        return found
 
 
 add("files/private", files_private)
@@ -746,25 +748,25 @@ _TIMES = ("seconds", "CPU s")
 
 
 def reproduced(
-    name: str, wanted: Callable[[dict[str, Any]], bool], most: int = 3, folder: Path | None = None
+    name: str, selected: Callable[[dict[str, Any]], bool], count: int = 3, folder: Path | None = None
 ) -> dict[str, Any]:
-    """The first runs of the first configurations of an experiment that are wanted."""
+    """The first runs of the first configurations of an experiment that are selected."""
     made, sources = a.experiment(name), a.Sources(folder)
-    settings = [s for s in made.configurations(sources, True) if wanted(s)][:most]
+    settings = [s for s in made.configurations(sources, True) if selected(s)][:count]
     assert settings
     return {json.dumps(s, sort_keys=True): _numbers(made, s, sources) for s in settings}
 
 
 def _numbers(made: Any, settings: dict[str, Any], sources: Any) -> dict[str, Any]:
-    got = made.perform(settings, range(1), sources)
-    numbers = {key: [number(v) for v in values] for key, values in got.items() if key not in _TIMES}
+    result = made.perform(settings, range(1), sources)
+    numbers = {key: [number(v) for v in values] for key, values in result.items() if key not in _TIMES}
     if len(numbers) <= 12:
         return numbers
     return {"count": len(numbers), "sha256": describing.of_json(numbers), "last": list(numbers.items())[-1]}
 
 
-def _by(**said: Any) -> Callable[[dict[str, Any]], bool]:
-    return lambda settings: all(settings.get(key) == value for key, value in said.items())
+def _by(**chosen: Any) -> Callable[[dict[str, Any]], bool]:
+    return lambda settings: all(settings.get(key) == value for key, value in chosen.items())
 
 
 for _name in ("garst-fig1", "garst-fig3", "garst-fig4"):
@@ -797,12 +799,12 @@ add(
 )
 
 
-def of_digits(name: str, n: int, clients: int, **said: Any) -> dict[str, Any]:
+def of_digits(name: str, n: int, clients: int, **chosen: Any) -> dict[str, Any]:
     """A reproduction that needs images, on small ones."""
     files = [a.FILES[file] for file in ("mnist", "femnist-iid", "femnist-half-iid")]
     with tempfile.TemporaryDirectory() as folder:
         data.write_digits(Path(folder), files, n, clients)
-        return reproduced(name, _by(**said), 1, Path(folder))
+        return reproduced(name, _by(**chosen), 1, Path(folder))
 
 
 for _name, _method in (("holzer-mnist", "DWF"), ("holzer-mnist", "k-FED"), ("holzer-femnist", "DWF")):
@@ -816,20 +818,20 @@ def by_the_command() -> dict[str, Any]:
     with in_folder() as folder:
         a.reproduce("triebe-epochs", "--runs", 1, "--jobs", 1, "--out", "out")
         made = folder / "out" / "triebe-epochs"
-        said: dict[str, Any] = {
+        files: dict[str, Any] = {
             path.name: text(path.read_bytes())
             for path in sorted(made.iterdir())
             if path.suffix in (".csv", ".svg")
         }
         page = (made / "triebe-epochs.md").read_text(encoding="utf-8")
-        said["page"] = text(re.sub(r"\d+ CPU seconds", "some CPU seconds", page))
-        found = [
+        files["page"] = text(re.sub(r"\d+ CPU seconds", "some CPU seconds", page))
+        tasks = [
             json.loads(p.read_text()) for p in (folder / "out" / "results" / "triebe-epochs").glob("*.json")
         ]
         numbers = {
-            json.dumps([one["settings"], one["runs"]], sort_keys=True): one["numbers"] for one in found
+            json.dumps([one["settings"], one["runs"]], sort_keys=True): one["numbers"] for one in tasks
         }
-        return {**said, "tasks": len(found), "numbers": {"sha256": describing.of_json(numbers)}}
+        return {**files, "tasks": len(tasks), "numbers": {"sha256": describing.of_json(numbers)}}
 
 
 @case("files/demo")

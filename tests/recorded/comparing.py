@@ -44,7 +44,7 @@ def load() -> dict[str, Any]:
 
 def save(recording: dict[str, Any]) -> None:
     """One line a case, so that a change shows as one."""
-    lines = [f"  {json.dumps(name)}: {json.dumps(said)}" for name, said in recording["cases"].items()]
+    lines = [f"  {json.dumps(name)}: {json.dumps(results)}" for name, results in recording["cases"].items()]
     head = f'{{\n "fingerprint": {json.dumps(recording["fingerprint"])},\n "cases": {{\n'
     PATH.write_text(head + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8")
 
@@ -52,8 +52,8 @@ def save(recording: dict[str, Any]) -> None:
 def differences(was: Any, now: Any, *, exact: bool, at: str = "") -> Iterator[tuple[str, Any, Any]]:
     """(key, recorded, now) of all that differs.
 
-    Exact: to the last bit. Otherwise floats to a relative 1e-6, and neither digests nor whole numbers
-    (rounds, bytes, sizes) are looked at: another machine rounds otherwise, and may need a round more.
+    Exact: to the last bit. Otherwise floats to a relative 1e-6, and digests and whole numbers
+    (rounds, bytes, sizes) are ignored: another machine rounds differently, and may need a round more.
     """
     if isinstance(was, dict) and isinstance(now, dict):
         for key in dict.fromkeys((*was, *now)):
@@ -83,10 +83,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def said(name: str, found: list[tuple[str, Any, Any]], most: int = 20) -> str:
+def summary(name: str, found: list[tuple[str, Any, Any]], max_lines: int = 20) -> str:
     """The differences of a case in words."""
-    lines = [f"  {key}: recorded {_short(was)}, now {_short(now)}" for key, was, now in found[:most]]
-    more = [f"  and {len(found) - most} more"] if len(found) > most else []
+    lines = [f"  {key}: recorded {_short(was)}, now {_short(now)}" for key, was, now in found[:max_lines]]
+    more = [f"  and {len(found) - max_lines} more"] if len(found) > max_lines else []
     return "\n".join([f"{name}: {len(found)} keys differ", *lines, *more])
 
 

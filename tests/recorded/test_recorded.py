@@ -32,4 +32,4 @@ def test_every_method_and_preset_has_a_case():
 def test_the_same_as_recorded(name):
     exact = comparing.fingerprint() == RECORDED["fingerprint"]
     found = list(comparing.differences(RECORDED["cases"].get(name, {}), perform(name), exact=exact))
-    assert not found, comparing.said(name, found)
+    assert not found, comparing.summary(name, found)

@@ -1,4 +1,4 @@
-"""The labels that separate the uses of keys and hashes: every signature, fingerprint and derived key has its own.
+"""Domain separation: every signature, fingerprint and derived key has a label of its own.
 
 Bytes that were signed, hashed or derived for one purpose are then never valid for another. Every label ends
 with a zero byte and contains no other one, so none is the beginning of another. A label is part of the

@@ -1,4 +1,4 @@
-"""The format of everything that unpooled reads and writes: messages, logs, folders, models, checkpoints, policies."""
+"""The format of all that unpooled writes: messages, logs, folders, models, checkpoints, policies."""
 
 from typing import Any
 
