@@ -49,7 +49,7 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 BOX = np.full(2, 30.0)
 
 
-class Died(BaseException):
+class ProcessDeathError(BaseException):
     """A process was killed."""
 
 
@@ -67,7 +67,7 @@ class Fuse:
             self.left = None
             if at_the_end is not None:
                 at_the_end()
-            raise Died
+            raise ProcessDeathError
 
 
 @contextmanager
@@ -177,7 +177,7 @@ class LivingSite:
         known = codec.encode(replace(message, countersigned="")) in self.seen.answers
         try:
             out = self._site.respond(data)
-        except Died:
+        except ProcessDeathError:
             self._tally.kills += 1
             self.seen.lost += price(message)
             self.restart()
@@ -217,7 +217,7 @@ def request(rng: Any, rounds: dict[str, int]) -> Request:
 
 
 def alone(rng: Any, site: Any, restart: Callable[[], None], requests: int) -> None:
-    """A history of one site: ``site(data, dies)`` answers, and dies on the way if it is told so."""
+    """A history of one site: ``site(data, dies)`` answers, and dies on the way if it is reported so."""
     rounds: dict[str, int] = {}
     for _ in range(requests):
         if rng.random() < 0.06:
@@ -226,7 +226,7 @@ def alone(rng: Any, site: Any, restart: Callable[[], None], requests: int) -> No
 
 
 class _Wire:
-    """The carrier of a ring: loses answers, delivers envelopes twice, and ends with its coordinator."""
+    """The carrier of a ring: loses answers, delivers requests twice, and ends with its coordinator."""
 
     def __init__(self, rng: Any, ring: dict[str, LivingSite], ends: int) -> None:
         self._rng, self._ring, self._ends = rng, ring, ends
@@ -245,7 +245,7 @@ class _Wire:
             if rng.random() < 0.96:
                 came[name] = answer
         if not self._ends:
-            raise Died  # the coordinator, with answers that it never used
+            raise ProcessDeathError  # the coordinator, with answers that it never used
         return came
 
 
@@ -261,7 +261,7 @@ def ring(rng: Any, sites: dict[str, LivingSite], tally: Tally) -> None:
             try:
                 run_protocol(together(asks), federation, run="r", number=number)
                 tally.sums += 1
-            except Died:
+            except ProcessDeathError:
                 tally.coordinators += 1
                 continue
             except UnpooledError:

@@ -29,9 +29,9 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
-COPY = "format = 1\n[protect]\nauto_approve = true\n"
+SUMMARY = "format = 1\n[protect]\nauto_approve = true\n"
 X = np.random.default_rng(0).normal(size=(90, 2))
 CHEAP = AskNoisyMoments(0.01, np.full(2, 5.0), 4)
 
@@ -44,9 +44,9 @@ def asked(site, request_id: RequestId, question) -> Response:
 # ---------------------------------------------------------------- protection
 
 
-@pytest.mark.parametrize("rules", [RAW, COPY], ids=["raw", "summary"])
+@pytest.mark.parametrize("rules", [RAW, SUMMARY], ids=["raw", "summary"])
 def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, rules):
-    """Also where the copy that it answered from was removed, and after a rotation of the log."""
+    """Also where the summary table that it answered from was removed, and after a rotation of the log."""
     site = open_site("a", X, parse(rules), tmp_path)
     asked(site, RequestId("r", 0, 0, 0), AskMoments())
     site._audit._log.rotate()
@@ -55,24 +55,26 @@ def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, 
     with pytest.raises(
         LedgerError, match=r"answered without noise \(mode = \".*\"\) before; noise would pro"
     ):
-        open_site("a", X, parse(NOISE), tmp_path)
+        open_site("a", X, parse(DP), tmp_path)
 
 
 @pytest.mark.parametrize("rotated", [False, True])
-def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_summary_table(tmp_path, rotated):
-    turns = [RequestId("r", 0, 0, exchange) for exchange in range(3)]
+def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_summary_table(
+    tmp_path, rotated
+):
+    ids = [RequestId("r", 0, 0, exchange) for exchange in range(3)]
     site = open_site("a", X, parse(RAW), tmp_path)
-    for request_id in turns[:2]:
+    for request_id in ids[:2]:
         exact = asked(site, request_id, AskMoments()).replies[0]
     site.close()
     site = open_site("a", X, parse(RAW), tmp_path)
-    again = asked(site, turns[0], AskMoments())
+    again = asked(site, ids[0], AskMoments())
     assert again.head.startswith("1:")  # of a site that answers as before: the line of then
     if rotated:
         site._audit._log.rotate()
     site.close()
-    site = open_site("a", X, parse(COPY), tmp_path)
-    grouped = [codec.encode(asked(site, request_id, AskMoments()).replies[0]) for request_id in turns]
+    site = open_site("a", X, parse(SUMMARY), tmp_path)
+    grouped = [codec.encode(asked(site, request_id, AskMoments()).replies[0]) for request_id in ids]
     assert len(set(grouped)) == 1
     assert codec.encode(exact) not in grouped
     site.close()
@@ -84,7 +86,7 @@ def test_an_answer_from_a_summary_table_is_not_given_again_from_another_summary_
     for rows in (X, X + 1.0):
         SummaryFolder(tmp_path).make(rows, SummarySettings(), second_table=SECOND_TABLE)
         for _ in range(2):  # the second time from the log
-            site = open_site("a", None, parse(COPY), tmp_path)
+            site = open_site("a", None, parse(SUMMARY), tmp_path)
             answers.append(codec.encode(asked(site, request_id, AskMoments()).replies[0]))
             site.close()
     assert answers[0] == answers[1] != answers[2] == answers[3]
@@ -92,7 +94,7 @@ def test_an_answer_from_a_summary_table_is_not_given_again_from_another_summary_
 
 def test_a_folder_that_answered_nothing_may_change_its_protection(tmp_path):
     open_site("a", X, parse(RAW), tmp_path).close()
-    open_site("a", X, parse(NOISE), tmp_path).close()
+    open_site("a", X, parse(DP), tmp_path).close()
     open_site("a", X, parse(RAW), tmp_path).close()
 
 
@@ -119,23 +121,21 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_ledger_that_was_edited_is_found_and_nothing_is_answered(tmp_path, edit):
-    site = open_site("a", X, parse(NOISE), tmp_path)
+    site = open_site("a", X, parse(DP), tmp_path)
     for number in range(3):
         asked(site, RequestId(f"r{number}", 0, 0, 0), CHEAP)
     with site._guards[-1]._ledger.transaction():
         site._mask._member._store.keep("r0", b"state")
     site.close()
-    open_site("a", X, parse(NOISE), tmp_path).close()
+    open_site("a", X, parse(DP), tmp_path).close()
     assert read(tmp_path).faults == []
     db = sqlite3.connect(tmp_path / "ledger.sqlite")
     for statement in EDITS[edit]:
         assert db.execute(statement).rowcount
     db.commit()
     db.close()
-    with pytest.raises(
-        LedgerError, match=r"another program changed the ledger.*\. Nothing is answered"
-    ):
-        open_site("a", X, parse(NOISE), tmp_path)
+    with pytest.raises(LedgerError, match=r"another program changed the ledger.*\. Nothing is answered"):
+        open_site("a", X, parse(DP), tmp_path)
     assert any("another program changed the ledger" in str(fault) for fault in read(tmp_path).faults)
 
 
@@ -192,17 +192,17 @@ def test_charges_for_rows_are_not_taken_for_charges_for_people(tmp_path, first, 
 # ---------------------------------------------------------------- small things
 
 
-@pytest.mark.parametrize("mode", [NOISE, RAW, COPY], ids=["dp", "raw", "summary"])
+@pytest.mark.parametrize("mode", [DP, RAW, SUMMARY], ids=["dp", "raw", "summary"])
 @pytest.mark.parametrize("place", [(2**63, 0), (0, 2**63), (-1, 0), (0, -1), (2**200, 2**200)])
 def test_a_round_that_is_none_is_refused(tmp_path, mode, place):
     site = open_site("a", X, parse(mode), tmp_path)
-    (reply,) = asked(site, RequestId("r", 0, *place), CHEAP if mode == NOISE else AskMoments()).replies
+    (reply,) = asked(site, RequestId("r", 0, *place), CHEAP if mode == DP else AskMoments()).replies
     assert reply.reason.startswith(("the question is not of any round", "not a message for this site"))
     site.close()
 
 
 def test_a_key_that_nobody_pinned_is_not_forgotten_and_nothing_is_written(tmp_path):
-    open_site("a", X, parse(COPY), tmp_path).close()
+    open_site("a", X, parse(SUMMARY), tmp_path).close()
     files = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     done = CliRunner().invoke(app, ["site", "keys", str(tmp_path), "--forget", "nobody"])
     assert done.exit_code
@@ -217,11 +217,11 @@ def test_every_head_is_kept_after_every_exchange_whatever_the_answer_is(tmp_path
     """Of a reply that cannot be, and of a run that ends with its coordinator in the middle of a round."""
     authority, kept = Identity.new(), tmp_path / "log_heads.jsonl"
     sites = {
-        f"s{i}": open_site(f"s{i}", X[i::4], parse(COPY), tmp_path / f"s{i}", authority=authority.public)
+        f"s{i}": open_site(f"s{i}", X[i::4], parse(SUMMARY), tmp_path / f"s{i}", authority=authority.public)
         for i in range(4)
     }
 
-    class Killed(Exception):  # noqa: N818
+    class KilledError(Exception):
         pass
 
     class Transport:
@@ -231,7 +231,7 @@ def test_every_head_is_kept_after_every_exchange_whatever_the_answer_is(tmp_path
         def send_and_receive(self, requests):
             self.exchanges += 1
             if self.exchanges == 4:
-                raise Killed
+                raise KilledError
             came = {name: sites[name].respond(request) for name, request in requests.items()}
             if "s3" in came:  # it is left out after its first answer
                 bad = codec.unwrap(came["s3"], expect=Response)
@@ -245,7 +245,7 @@ def test_every_head_is_kept_after_every_exchange_whatever_the_answer_is(tmp_path
         secure=SecureSums(),
         on_new_heads=lambda new: append_log_heads(kept, new),
     )
-    with pytest.raises(Killed):  # in the stage of signatures
+    with pytest.raises(KilledError):  # in the stage of signatures
         run_protocol(total(federation.sites, AskMoments()), federation, run="r")
     for name in ("s0", "s1"):
         sites[name].close()

@@ -40,7 +40,7 @@ def move(stage: int, reason: str) -> Callable[..., Any]:
     return add
 
 
-class Reached(Exception):  # noqa: N818
+class ReachedError(Exception):
     pass
 
 
@@ -56,10 +56,10 @@ def go_on(ring: Ring, stage: int, number: int) -> Any:
 
     def stop(at: int, site: str) -> bool:
         if at == stage:
-            raise Reached
+            raise ReachedError
         return at == 1 and site == "s006"
 
-    with pytest.raises(Reached):
+    with pytest.raises(ReachedError):
         ring.sum(inputs, ring.terms(ring.request_id(number)), silent=stop)
     return ring.asks[stage]["s000"]
 
@@ -460,10 +460,10 @@ def the_same_exchange_again_without_one_site_under_new_keys(ring, member, ask):
 
     def silent(stage: int, site: str) -> bool:
         if stage == 2:
-            raise Reached
+            raise ReachedError
         return stage == 1 and site == "s005"
 
-    with pytest.raises(Reached):
+    with pytest.raises(ReachedError):
         ring.sum(inputs, terms, silent=silent)
     member.sign_consistency(ring.request_id(), ring.asks[AGREED]["s000"])
 
