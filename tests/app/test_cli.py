@@ -80,6 +80,6 @@ def test_help_loads_nothing_heavy():
     assert done.stdout == "[]\n"
 
 
-def test_citation_of_what_is_not_known_says_what_is():
+def test_the_citation_of_an_unknown_method_names_the_known_ones():
     with pytest.raises(InputError, match="lloyd, dual, dwf, ewf"):
         citation("average linkage")

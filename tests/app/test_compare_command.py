@@ -32,15 +32,15 @@ def compared(*words, env=None):
 def test_files_by_a_site_column(patients, tmp_path):
     out = tmp_path / "out"
     words = (patients, "-k", 2, "--site-column", "clinic", "--label", "state", "--out", out)
-    got = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,summary")
-    assert got.exit_code == 0, got.output
-    assert "60 rows, 2 columns, 2 sites, k = 2" in got.stdout
-    assert "run 4 of 4, and the attack on it: k-fed, protection summary, seed 0\n" in got.stderr
-    (said,) = json.loads((out / "comparison.json").read_text())
-    assert {(r["method"], r["protection"]) for r in said["runs"]} == {
+    done = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,summary")
+    assert done.exit_code == 0, done.output
+    assert "60 rows, 2 columns, 2 sites, k = 2" in done.stdout
+    assert "run 4 of 4, and the attack on it: k-fed, protection summary, seed 0\n" in done.stderr
+    (printed,) = json.loads((out / "comparison.json").read_text())
+    assert {(r["method"], r["protection"]) for r in printed["runs"]} == {
         (m, p) for m in ("lloyd", "k-fed") for p in ("none", "summary")
     }
-    assert all(r["ari"] > 0.6 for r in said["runs"])
+    assert all(r["ari"] > 0.6 for r in printed["runs"])
     assert (out / "figure-1.svg").read_text().startswith("<svg")
     assert "figure-1.svg" in (out / "comparison.md").read_text()
     again = compared(*words, "--method", "lloyd", "--protect", "none")
@@ -50,8 +50,8 @@ def test_files_by_a_site_column(patients, tmp_path):
         "--overwrite", "--json", "--runs", 2,
     )  # fmt: skip
     assert split.exit_code == 0, split.output
-    (said,) = json.loads(split.stdout)
-    assert (said["sites"], [r["seed"] for r in said["runs"]]) == (3, [0, 1])
+    (printed,) = json.loads(split.stdout)
+    assert (printed["sites"], [r["seed"] for r in printed["runs"]]) == (3, [0, 1])
 
 
 def test_a_method_of_your_own(patients, tmp_path):
@@ -65,7 +65,7 @@ def test_a_method_of_your_own(patients, tmp_path):
     )
     words = ("--site-column", "clinic", "--label", "state", "--module", "compare_methods")
     with registered(tmp_path, ["compare_methods"]):
-        got = compared(
+        done = compared(
             patients,
             "-k",
             2,
@@ -77,9 +77,9 @@ def test_a_method_of_your_own(patients, tmp_path):
             "--out",
             tmp_path / "o",
         )
-    assert got.exit_code == 0, got.output
-    (said,) = json.loads((tmp_path / "o" / "comparison.json").read_text())
-    assert [r["not_run"] for r in said["runs"]] == [""] * 3
+    assert done.exit_code == 0, done.output
+    (printed,) = json.loads((tmp_path / "o" / "comparison.json").read_text())
+    assert [r["not_run"] for r in printed["runs"]] == [""] * 3
 
 
 @pytest.mark.parametrize(
@@ -98,23 +98,23 @@ def test_a_method_of_your_own(patients, tmp_path):
     ],
 )
 def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, message):
-    got = compared(patients, *words, "--out", tmp_path / "out")
-    assert got.exit_code == 1
-    assert message in got.stderr
-    assert got.stderr.count("\n") == 1
+    done = compared(patients, *words, "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
 def test_a_suite_by_name(patients, tmp_path):
-    got = compared("--suite", "sounds", "--out", tmp_path / "out")
-    assert "Use shapes, tabular, images, private, debian, or a folder of tables." in got.stderr
+    done = compared("--suite", "sounds", "--out", tmp_path / "out")
+    assert "Use shapes, tabular, images, private, debian, or a folder of tables." in done.stderr
     assert "give files or --suite" in compared("--out", tmp_path / "out").stderr
     for words in (("--suite", "shapes"), (patients, "-k", 2)):
-        got = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
-        assert "--data is a folder with more sets for --suite images or debian" in got.stderr
+        done = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
+        assert "--data is a folder with more sets for --suite images or debian" in done.stderr
         assert not (tmp_path / "out").exists()
-    got = compared("--suite", "debian", "--data", tmp_path, "--out", tmp_path / "out")
-    assert (got.exit_code, "apt install r-cran-cluster r-cran-mass" in got.stderr) == (1, True)
+    done = compared("--suite", "debian", "--data", tmp_path, "--out", tmp_path / "out")
+    assert (done.exit_code, "apt install r-cran-cluster r-cran-mass" in done.stderr) == (1, True)
 
 
 def test_a_folder_is_a_suite_of_its_tables(patients, tmp_path):
@@ -126,16 +126,16 @@ def test_a_folder_is_a_suite_of_its_tables(patients, tmp_path):
     (sets / "three.csv").write_text("\n".join([*lines, *(line[:-1] + "x" for line in lines[1:20])]) + "\n")
     (sets / "NOTES.md").write_text("about these sets")
     words = ("--suite", sets, "--method", "k-fed:published", "--protect", "none", "--out", out)
-    got = compared(*words, "--label", "state", "--exclude", "clinic", "--sites", 2, "--split", "iid")
-    assert got.exit_code == 0, got.output
+    done = compared(*words, "--label", "state", "--exclude", "clinic", "--sites", 2, "--split", "iid")
+    assert done.exit_code == 0, done.output
     found = json.loads((out / "comparison.json").read_text())
     assert [(m["problem"], m["k"], m["rows"], m["sites"]) for m in found] == [
         ("three", 3, 79, 2),
         ("two", 2, 60, 2),
     ]
     assert [r["method"] for m in found for r in m["runs"]] == ["k-fed:published"] * 2
-    got = compared(*words, "--label", "state", "--site-column", "clinic", "-k", 2, "--json", "--overwrite")
-    assert [(m["k"], m["sites"]) for m in json.loads(got.stdout)] == [(2, 2), (2, 2)]
+    done = compared(*words, "--label", "state", "--site-column", "clinic", "-k", 2, "--json", "--overwrite")
+    assert [(m["k"], m["sites"]) for m in json.loads(done.stdout)] == [(2, 2), (2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_errors_of_a_folder(patients, tmp_path, words, message):
     (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.iterdir())
     here = [word.replace("{here}", str(tmp_path)) for word in words]
-    got = compared("--out", tmp_path / "out", *here)
-    assert (got.exit_code, got.stderr.count("\n")) == (1, 1), got.output
-    assert message.replace("{here}", str(tmp_path)) in got.stderr
+    done = compared("--out", tmp_path / "out", *here)
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
+    assert message.replace("{here}", str(tmp_path)) in done.stderr
     assert sorted(tmp_path.iterdir()) == before

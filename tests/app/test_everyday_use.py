@@ -23,10 +23,10 @@ from unpooled.errors import ModelError
 
 
 def unpooled(*words):
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stdout, got.stderr
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -62,9 +62,11 @@ def test_predict_gives_the_clusters_that_the_run_counted(heart):
     result = json.loads((heart / "run" / "result.json").read_text(encoding="utf-8"))
     found = labels(heart / "labels.csv")
     sizes = [found.count(str(c["cluster"])) for c in result["clusters"]]
-    shown = [c["rows"] for c in result["clusters"]]
+    disclosed = [c["rows"] for c in result["clusters"]]
     assert sum(sizes) == 920
-    assert all(0 <= size - rows <= result["rows_suppressed"] for size, rows in zip(sizes, shown, strict=True))
+    assert all(
+        0 <= size - rows <= result["rows_suppressed"] for size, rows in zip(sizes, disclosed, strict=True)
+    )
 
 
 def test_predict_does_not_depend_on_the_order_of_columns_or_on_further_ones(heart):
@@ -158,9 +160,9 @@ def test_a_model_of_whole_numbers_is_exported(tmp_path):
     assert unpooled("export", tmp_path / "run", "--to", "sklearn", "-o", tmp_path / "m.py")[0] == 0
     unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")
     frame = pd.DataFrame(rows[:, ::-1], columns=["y", "x"])
-    got = built((tmp_path / "m.py").read_bytes()).predict(frame)
-    assert [str(label + 1) for label in got] == labels(tmp_path / "labels.csv")
-    assert np.array_equal(built((tmp_path / "m.py").read_bytes()).predict(rows), got)
+    done = built((tmp_path / "m.py").read_bytes()).predict(frame)
+    assert [str(label + 1) for label in done] == labels(tmp_path / "labels.csv")
+    assert np.array_equal(built((tmp_path / "m.py").read_bytes()).predict(rows), done)
 
 
 def test_columns_with_a_shape_are_exported(tmp_path):
@@ -190,8 +192,8 @@ def test_columns_with_a_shape_are_exported(tmp_path):
     code, _, err = unpooled("export", tmp_path / "run", "--to", "onnx")
     assert (code, "column y: ONNX has no rank" in err) == (1, True)
     assert unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")[0] == 0
-    got = built((tmp_path / "run/model_sklearn.py").read_bytes()).predict(pd.read_csv(tmp_path / "a.csv"))
-    assert [str(label + 1) for label in got] == labels(tmp_path / "labels.csv")
+    done = built((tmp_path / "run/model_sklearn.py").read_bytes()).predict(pd.read_csv(tmp_path / "a.csv"))
+    assert [str(label + 1) for label in done] == labels(tmp_path / "labels.csv")
     (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text() + "0,1,1\n")
     code, _, err = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
     assert (code, "column x has a value that is not above 0" in err) == (1, True)
@@ -230,7 +232,7 @@ def test_labels_have_the_rows_of_the_file(tmp_path):
     assert table["cluster"].notna().tolist() == [True, False, True, False]
 
 
-def test_what_is_made_to_be_passed_on_can_be_read_by_others(heart):
+def test_files_to_pass_on_can_be_read_by_others(heart):
     unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "labels.csv")
     unpooled("export", heart / "run", "--to", "json")
     usual = 0o666 & ~os.umask(os.umask(0o022))
@@ -285,7 +287,7 @@ def test_exports_agree_on_models_of_every_make(tmp_path, to, seed):
         if rng.random() < 0.5:
             columns.append(Number(f"n{j}", *rng.normal(size=2), float(rng.uniform(0.5, 3))))
         else:
-            categories = tuple(f"level {i}" for i in range(rng.integers(2, 5)))
+            categories = tuple(f"category {i}" for i in range(rng.integers(2, 5)))
             other = bool(rng.random() < 0.5)
             fill = int(rng.integers(len(categories) + other))
             columns.append(Category(f"c{j}", categories, other, fill, float(rng.uniform(0.5, 1))))

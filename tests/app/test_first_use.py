@@ -19,10 +19,10 @@ from unpooled.evaluation import Description
 
 
 def command(*words):
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stdout, got.stderr
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
 
 
 def table(seed, n=60):
@@ -49,14 +49,14 @@ def test_a_huge_number_is_one_error_with_its_place(value, mixed, tmp_path):
     rows.loc[7, "bmi"] = value
     if mixed:
         rows["sex"] = "f"
-    said = rf"row 8, column bmi: {re.escape(repr(value))} is too large"
+    printed = rf"row 8, column bmi: {re.escape(repr(value))} is too large"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(InputError, match=f"site a, {said}"):
+        with pytest.raises(InputError, match=f"site a, {printed}"):
             unpooled.cluster({"a": rows, "b": table(1)}, n_clusters=2)
         path = tmp_path / "a.csv"
         rows.to_csv(path, index=False)
-        with pytest.raises(InputError, match=said.replace("row 8", "line 9")) as error:
+        with pytest.raises(InputError, match=printed.replace("row 8", "line 9")) as error:
             read_table(path, Reading())
         hint = re.search(r"--na (\S+) takes", str(error.value))[1]
         assert np.isnan(read_table(path, Reading(na=(hint,))).values[7, 1])
@@ -79,13 +79,13 @@ def test_a_number_at_the_limit_is_clustered_and_printed_short():
 def test_the_row_numbers_of_pandas_are_left_out_of_every_kind_of_file(files):
     table(0).to_csv("north.csv")
     table(1).to_excel("south.xlsx")
-    code, said, _ = command("fit", "north.csv", "south.xlsx", "-k", 2)
+    code, printed, _ = command("fit", "north.csv", "south.xlsx", "-k", 2)
     assert code == 0
-    assert "column 1 is left out: looks like row numbers; with a name in the file, --numbers" in said
-    assert "column column" not in said
+    assert "column 1 is left out: looks like row numbers; with a name in the file, --numbers" in printed
+    assert "column column" not in printed
 
 
-def test_a_header_of_merged_cells_is_told(tmp_path):
+def test_a_header_of_merged_cells_is_reported(tmp_path):
     book = openpyxl.Workbook()
     sheet = book.active
     sheet["A1"], sheet["C1"] = "Person", "Vitals"
@@ -97,7 +97,7 @@ def test_a_header_of_merged_cells_is_told(tmp_path):
         read_table(tmp_path / "a.xlsx", Reading())
 
 
-def test_values_without_a_name_are_told_in_a_workbook_too(tmp_path):
+def test_values_without_a_name_are_reported_in_a_workbook_too(tmp_path):
     book = openpyxl.Workbook()
     for row in (["age", None, "bmi"], [1, 2.5, 3], [4, 7.5, 6]):
         book.active.append(row)
@@ -114,18 +114,18 @@ def test_a_folder_is_called_one(tmp_path):
 # ---------------------------------------------------------------- messages
 
 
-def test_a_site_that_is_left_out_is_told_once(files):
+def test_a_site_that_is_left_out_is_reported_once(files):
     (files / "empty.csv").write_text("age,bmi\n")
-    code, said, err = command("fit", "a.csv", "b.csv", "empty.csv", "-k", 2)
+    code, printed, err = command("fit", "a.csv", "b.csv", "empty.csv", "-k", 2)
     assert code == 0
-    assert (said + err).count("empty is left out") == 1
+    assert (printed + err).count("empty is left out") == 1
 
 
-def test_a_range_of_k_beyond_the_rows_is_told_as_it_was_typed(files):
+def test_a_range_of_k_beyond_the_rows_is_named_as_it_was_typed(files):
     code, _, err = command("fit", "a.csv", "b.csv", "-k", "2..1000")
     assert (code, err) == (
         1,
-        "unpooled: k = 2 to 1000 is too many for 120 rows. Use a k of at most 120\n",
+        "unpooled: k = 2 to 1000 is too many for 120 rows. Use a k of at most 120.\n",
     )
 
 
@@ -167,7 +167,7 @@ def test_the_usual_spelling_is_kept(files):
     assert "--recode sex:Male=male reads" in err
 
 
-def test_clusters_of_the_same_sites_are_said_together():
+def test_clusters_of_the_same_sites_are_described_together():
     sizes = np.array([[5.0, 4.0, 3.0, 2.0], [0.0, 4.0, 0.0, 1.0]])
     d = Description.__new__(Description)
     object.__setattr__(d, "sites", ("a", "b"))
@@ -189,7 +189,7 @@ def test_the_report_of_a_result_does_not_overwrite_its_rows(files):
     assert (files / "a.csv").read_bytes() == before
 
 
-def test_what_decides_about_k_is_said_and_the_first_command_suits_its_table(files):
-    _, said, _ = command("fit", "a.csv", "b.csv", "-k", "2..4")
-    assert "Deciding figures: gain (" in said
+def test_the_deciding_figures_are_named_and_the_first_command_fits_its_table(files):
+    _, printed, _ = command("fit", "a.csv", "b.csv", "-k", "2..4")
+    assert "Deciding figures: gain (" in printed
     assert "--categorical cp,restecg,slope,thal" in " ".join(command("--help")[1].split())

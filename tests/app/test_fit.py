@@ -42,10 +42,10 @@ FILES = {
 
 def unpooled(*words):
     """Exit code, stdout and stderr of a command."""
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stdout, got.stderr
+    outcome = CliRunner().invoke(app, [str(word) for word in words])
+    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    return outcome.exit_code, outcome.stdout, outcome.stderr
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def test_one_command_makes_the_folder_and_the_report(clinics, tmp_path):
 
 def test_json_is_all_that_is_printed(clinics):
     code, out, err = unpooled("fit", *clinics, "-k", "2..6", "--json")
-    said = json.loads(out)
-    assert (code, err, said["k"], said["no_clusters"]) == (0, "", 4, False)
-    assert [site["site"] for site in said["sites"]] == ["a", "b", "c"]
-    assert sum(cluster["rows"] for cluster in said["clusters"]) + said["rows_suppressed"] == 410
+    printed = json.loads(out)
+    assert (code, err, printed["k"], printed["no_clusters"]) == (0, "", 4, False)
+    assert [site["site"] for site in printed["sites"]] == ["a", "b", "c"]
+    assert sum(cluster["rows"] for cluster in printed["clusters"]) + printed["rows_suppressed"] == 410
 
 
 def test_timings_name_every_phase_and_leave_the_result_alone(clinics, tmp_path):
@@ -111,22 +111,22 @@ def test_the_same_seed_gives_the_same_result_and_threads_do_not_matter(clinics):
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "dual"])
 @pytest.mark.parametrize("protect", ["none", "summary", "raw"])
 def test_every_method_runs_on_files_under_every_protection(clinics, method, protect):
-    """With a scan of k; ``dual`` alone does not run where sites are trusted, see below."""
+    """With a scan of k; ``dual`` alone does not run where sites answer from raw rows, see below."""
     words = ["-k", "3,4", "--method", method, "--restarts", 2, "--protect", protect, "--json"]
     code, out, _ = unpooled("fit", *clinics, *words)
-    said = json.loads(out)
-    assert (code, said["method"], said["protect"]) == (0, method, protect)
-    assert {site["protection"] for site in said["sites"]} == {protect}
+    printed = json.loads(out)
+    assert (code, printed["method"], printed["protect"]) == (0, method, protect)
+    assert {site["protection"] for site in printed["sites"]} == {protect}
 
 
 @pytest.mark.parametrize("protect", ["none", "summary"])
-def test_dual_runs_where_nothing_is_hidden(clinics, protect):
+def test_dual_runs_where_nothing_is_suppressed(clinics, protect):
     words = ["-k", "2", "--method", "dual", "--max-rounds", 2, "--protect", protect, "--json"]
     code, out, _ = unpooled("fit", *clinics, *words)
     assert (code, json.loads(out)["method"]) == (0, "dual")
 
 
-def test_dual_on_files_says_what_it_lacks(clinics):
+def test_dual_on_raw_sites_names_what_it_lacks(clinics):
     """Sites that hide small groups hide their columns' ranges too, and a proof needs these."""
     code, out, err = unpooled("fit", *clinics, "-k", "3", "--method", "dual", "--protect", "raw")
     assert (code, out) == (1, "")
@@ -227,8 +227,11 @@ def test_data_larger_than_memory_gives_the_same_result(tmp_path):
         "app()\n"
     )
     found = []
-    for limit, told in ((0, ""), (45 << 20, "1")):  # the rows are 77 MB, and at most 47 MB more may be had
-        env = {**os.environ, "UNPOOLED_MEMORY": told, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    for limit, sentence in (
+        (0, ""),
+        (45 << 20, "1"),
+    ):  # the rows are 77 MB, and at most 47 MB more may be had
+        env = {**os.environ, "UNPOOLED_MEMORY": sentence, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [sys.executable, "-c", code, str(limit), *words, "--threads", "1"],
             env=env,
@@ -310,21 +313,21 @@ def test_stopped_by_hand_it_says_how_to_go_on(slow, tmp_path):
 
 
 def test_one_live_line_on_a_terminal(slow, tmp_path):
-    """Round, movement, inertia and sites answering, to whoever watches; the summary goes to stdout."""
+    """Round, movement, inertia and sites answering, to the terminal; the result goes to stdout."""
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "unpooled", "fit", *map(str, slow), "-k", "8..12"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     command += ["--out", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=env)
     os.close(theirs)
-    shown = b""
+    screen = b""
     with contextlib.suppress(OSError):  # the end of a terminal is an error
         while data := os.read(ours, 65536):
-            shown += data
+            screen += data
     os.close(ours)
     out = process.communicate()[0]
     assert process.returncode == 0
-    assert re.search(r"round \d+ · movement \S+ · inertia \S+ · 2 of 2 sites answered", shown.decode())
+    assert re.search(r"round \d+ · movement \S+ · inertia \S+ · 2 of 2 sites answered", screen.decode())
     assert "40,000 rows at 2 sites are described as one group" in " ".join(out.decode().split())
 
 
@@ -463,7 +466,7 @@ def test_a_hostile_site_is_named_by_the_robust_method(tmp_path):
     assert "warning: s3: sums far from those of all other sites" in done.output
 
 
-def test_sites_are_shown_in_the_order_in_which_people_count(tmp_path):
+def test_sites_are_listed_in_natural_order(tmp_path):
     rng = np.random.default_rng(0)
     names = [f"site-{i}" for i in range(1, 12)]
     for i, name in enumerate(names):

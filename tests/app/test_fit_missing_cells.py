@@ -17,10 +17,10 @@ NAMES = ("north", "south", "west")
 
 def unpooled(*words):
     """Exit code, stdout and stderr of a command."""
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, " ".join(got.stdout.split()), " ".join(got.stderr.split())
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, " ".join(done.stdout.split()), " ".join(done.stderr.split())
 
 
 def drawn(n: int = 450):
@@ -44,15 +44,15 @@ def write(folder, X, lacking=None):
 
 
 @pytest.fixture
-def holed(tmp_path):
+def with_missing(tmp_path):
     X, rng = drawn()
     X = np.where(rng.random(X.shape) < 0.3, np.nan, X)
     return write(tmp_path, X)
 
 
-def test_many_missing_cells_are_kept_and_all_is_told(holed, tmp_path):
+def test_many_missing_values_are_kept_and_reported(with_missing, tmp_path):
     code, out, _ = unpooled(
-        "fit", *holed, "-k", "2..5", "--out", tmp_path / "run", "--report", tmp_path / "r.html"
+        "fit", *with_missing, "-k", "2..5", "--out", tmp_path / "run", "--report", tmp_path / "r.html"
     )
     assert code == 0
     assert "fall into 3 clusters" in out
@@ -69,7 +69,7 @@ def test_many_missing_cells_are_kept_and_all_is_told(holed, tmp_path):
     result = RunFolder(tmp_path / "run").load_result()
     assert result.keeps_missing
     again = tmp_path / "again"
-    assert unpooled("fit", *holed, "-k", "2..5", "--missing", "keep", "--out", again)[0] == 0
+    assert unpooled("fit", *with_missing, "-k", "2..5", "--missing", "keep", "--out", again)[0] == 0
     np.testing.assert_array_equal(
         load(again / "model.unpooled").centers, load(tmp_path / "run" / "model.unpooled").centers
     )
@@ -77,7 +77,7 @@ def test_many_missing_cells_are_kept_and_all_is_told(holed, tmp_path):
     before = (again / "model.unpooled").read_bytes()
     assert unpooled("resume", again, "--overwrite")[0] == 0
     assert (again / "model.unpooled").read_bytes() == before
-    _, out, _ = unpooled("fit", *holed, "-k", 3, "--missing", "fill")
+    _, out, _ = unpooled("fit", *with_missing, "-k", 3, "--missing", "fill")
     assert "are filled: by the mean over all sites" in out
 
 
@@ -94,8 +94,8 @@ def test_a_row_without_any_value_is_left_out_by_number(tmp_path):
     assert json.loads(out)["rows"] == 450 - lost
 
 
-def test_predict_and_exports_compare_by_the_cells_of_a_row(holed, tmp_path):
-    assert unpooled("fit", *holed, "-k", 3, "--out", tmp_path / "run")[0] == 0
+def test_predict_and_exports_compare_by_the_cells_of_a_row(with_missing, tmp_path):
+    assert unpooled("fit", *with_missing, "-k", 3, "--out", tmp_path / "run")[0] == 0
     model = load(tmp_path / "run" / "model.unpooled")
     centers = model.preparation.undo(model.centers)
     nan = np.nan
@@ -135,26 +135,26 @@ def test_a_site_that_lacks_columns_takes_part(tmp_path):
 
 
 @pytest.mark.parametrize("how", [("--protect", "summary"), ("--protect", "raw"), ("--secure",)])
-def test_every_protection_keeps_missing_cells(holed, how):
-    code, out, _ = unpooled("fit", *holed, "-k", 3, *how)
+def test_every_protection_keeps_missing_cells(with_missing, how):
+    code, out, _ = unpooled("fit", *with_missing, "-k", 3, *how)
     assert code == 0
     assert "are kept: rows are compared by the values that they have" in out
     assert "fall into 3 clusters" in out
 
 
-def test_refusals_name_what_and_what_to_do(holed, tmp_path):
-    code, _, err = unpooled("fit", *holed, "-k", 3, "--method", "fuzzy", "--missing", "keep")
+def test_refusals_name_what_and_what_to_do(with_missing, tmp_path):
+    code, _, err = unpooled("fit", *with_missing, "-k", 3, "--method", "fuzzy", "--missing", "keep")
     assert (code, err) == (
         1,
         "unpooled: --missing keep needs --method lloyd, got fuzzy. Use --missing fill or --missing drop",
     )
     bounds = [word for j in range(4) for word in ("--bounds", f"c{j}=-9:15")]
-    code, _, err = unpooled("fit", *holed, "-k", 3, "--missing", "keep", "--epsilon", 1, *bounds)
+    code, _, err = unpooled("fit", *with_missing, "-k", 3, "--missing", "keep", "--epsilon", 1, *bounds)
     assert (code, err) == (
         1,
         "unpooled: --missing keep counts cells without noise. With --epsilon use fill or drop.",
     )
-    assert unpooled("fit", *holed, "-k", 3, "--out", tmp_path / "run")[0] == 0
+    assert unpooled("fit", *with_missing, "-k", 3, "--out", tmp_path / "run")[0] == 0
     code, _, err = unpooled("certify", tmp_path / "run")
     assert code == 1
     assert "a certificate needs rows without them. Fit with --missing fill or drop" in err

@@ -13,10 +13,10 @@ BOUNDS = ("--bounds", "age=0:110", "--bounds", "bmi=10:80")
 
 
 def unpooled(*words):
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stdout, got.stderr
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def test_clusters_of_files(clinics, tmp_path, more):
     code, out, err = unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, *BOUNDS, "--out", folder, *more)
     assert (code, err) == (0, "")
     assert "(1, 1e-06)-differential privacy" in " ".join(out.split())
-    said = json.loads((folder / "result.json").read_text())
-    found = np.sort([c["center"]["age"] for c in said["clusters"]])
+    printed = json.loads((folder / "result.json").read_text())
+    found = np.sort([c["center"]["age"] for c in printed["clusters"]])
     assert found == pytest.approx([30, 50, 70], abs=2)
-    assert said["epsilon"] == pytest.approx(1, rel=1e-6)
+    assert printed["epsilon"] == pytest.approx(1, rel=1e-6)
     assert not (folder / "report.html").exists()
     code, out, _ = unpooled("predict", folder, clinics[0], "-o", tmp_path / "labels.csv")
     assert code == 0
@@ -90,7 +90,7 @@ def test_resume_shows_the_same_and_pays_nothing(clinics, tmp_path):
         ((*BOUNDS, "--method", "dwf"), "--method lloyd or fuzzy"),
         ((*BOUNDS, "--report", "r.html"), "--report needs sums without noise"),
         ((*BOUNDS, "--delta", "0"), "delta must be"),
-        ((*BOUNDS, "--rows", "100"), "would drown in the noise"),
+        ((*BOUNDS, "--rows", "100"), "would obscure"),
         ((*BOUNDS, "--bounds", "id=0:1"), "id"),
         ((*BOUNDS, "--bounds", "height=0:3"), "height"),
     ],

@@ -25,9 +25,9 @@ SITES = ("=north", "@south")
 
 
 def call(*words):
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    assert got.exit_code == 0, got.output
-    return got.output
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def written(tmp_path_factory):
     call("predict", run, table, "-o", home / "labels.csv", "--id", "=id", "--keep", "-minus,=kind,=site")
     call("site", "summarize", home / "site", "--data", table, "--person", "=id", "--exclude", "=site", *read)
     call("site", "approve", "--table", "--yes", home / "site")
-    call("site", "review", home / "site", "--csv", home / "copy.csv")
-    call("site", "summarize", home / "site", "--data", table, "--people-out", home / "persons.csv")
+    call("site", "review", home / "site", "--csv", home / "table.csv")
+    call("site", "summarize", home / "site", "--data", table, "--people-out", home / "people.csv")
     return home, table
 
 
@@ -86,7 +86,7 @@ def test_no_file_that_a_command_writes_has_a_formula(written):
     found = {path.relative_to(home).as_posix(): cells(path) for path in home.rglob("*.csv")}
     hostile = {name for name, texts in found.items() if any(runs(text.lstrip("'\"")) for text in texts)}
     expected = {"release/clusters_by_site.csv", "release/profiles.csv", "release/categories.csv"}
-    assert hostile >= {*expected, "labels.csv", "copy.csv", "site/summary/table.csv", "persons.csv"}
+    assert hostile >= {*expected, "labels.csv", "table.csv", "site/summary/table.csv", "people.csv"}
     assert {"run/history.csv", "release/clusters.csv", "release/scores.csv"} <= found.keys()
     for name, texts in found.items():
         assert [text for text in texts if runs(text)] == [], name
@@ -103,12 +103,12 @@ def test_plain_numbers_stay_numbers(written):
     assert [row["'=id"] for row in rows] == [f"'{row['=id']}" for row in given]
 
 
-def test_the_copy_keeps_its_names(written):
+def test_the_summary_table_keeps_its_names(written):
     """Its table is read back: by the order of its columns, and with the names in about.json."""
     home, _ = written
-    copy = SummaryFolder(home / "site").read()  # raises if it is not the one that was written
-    assert {*COLUMNS, "=kind"} <= set(copy.names)
-    assert set(copy.categories["=kind"]) == set(CATEGORIES)
+    table = SummaryFolder(home / "site").read()  # raises if it is not the one that was written
+    assert {*COLUMNS, "=kind"} <= set(table.names)
+    assert set(table.categories["=kind"]) == set(CATEGORIES)
 
 
 def test_the_tables_that_a_report_saves_have_none(written, tmp_path):

@@ -38,10 +38,10 @@ def log(tmp_path):
 def test_a_policy_from_init_to_explain(tmp_path):
     path = tmp_path / "policy.toml"
     assert call("site", "init", path, "--name", "north") == (0, f"written: {path}\n")
-    code, said = call("site", "policy", "--check", path)
+    code, printed = call("site", "policy", "--check", path)
     assert code == 0
-    assert "valid, digest" in said
-    code, said = call("site", "policy", path)
+    assert "valid, digest" in printed
+    code, printed = call("site", "policy", path)
     assert code == 0
     for word in (
         "Answers",
@@ -50,27 +50,27 @@ def test_a_policy_from_init_to_explain(tmp_path):
         "The site answers from a summary table",
         "No series of queries reveals more than the summary table itself",
     ):
-        assert word in " ".join(said.split())
-    code, said = call("site", "init", path)
+        assert word in " ".join(printed.split())
+    code, printed = call("site", "init", path)
     assert code == 1
-    assert "already exists. Use --overwrite to replace it" in said
+    assert "already exists. Use --overwrite to replace it" in printed
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_written_and_in_order(tmp_path, name):
     path = tmp_path / "policy.toml"
-    code, said = call("site", "init", path, "--name", "north", "--preset", name)
+    code, printed = call("site", "init", path, "--name", "north", "--preset", name)
     assert code == 0
-    assert said.startswith(f"written: {path}\n")
-    assert ("complete it before you summarize the data" in said) == (name == "utility-15-15")
-    code, said = call("site", "policy", "--check", path)
+    assert printed.startswith(f"written: {path}\n")
+    assert ("complete it before you summarize the data" in printed) == (name == "utility-15-15")
+    code, printed = call("site", "policy", "--check", path)
     if name == "utility-15-15":
-        assert (code, said.count("\n")) == (1, 1)
-        assert 'not complete: [protect] preset = "utility-15-15" needs consumption' in said
-        assert "valid" not in said
+        assert (code, printed.count("\n")) == (1, 1)
+        assert 'not complete: [protect] preset = "utility-15-15" needs consumption' in printed
+        assert "valid" not in printed
         assert call("site", "init", path, "--preset", name, "--consumption", "kwh", "--overwrite")[0] == 0
-        code, said = call("site", "policy", "--check", path)
-    assert (code, "valid, digest" in said) == (0, True)
+        code, printed = call("site", "policy", "--check", path)
+    assert (code, "valid, digest" in printed) == (0, True)
     starts = {line.index(" # ") for line in path.read_text().splitlines() if " # " in line.lstrip("# ")}
     assert len(starts) == 1, "comments begin below each other"
     explained, listed = (
@@ -82,13 +82,16 @@ def test_a_preset_is_written_and_in_order(tmp_path, name):
 
 
 def test_an_unknown_preset_is_one_line_and_writes_nothing(tmp_path):
-    code, said = call("site", "init", tmp_path / "policy.toml", "--preset", "hospital")
-    assert (code, said.count("\n")) == (1, 1)
-    assert "unknown preset 'hospital'; presets are opensafely, cms, datashield, utility-15-15, strict" in said
+    code, printed = call("site", "init", tmp_path / "policy.toml", "--preset", "hospital")
+    assert (code, printed.count("\n")) == (1, 1)
+    assert (
+        "unknown preset 'hospital'. The presets are opensafely, cms, datashield, utility-15-15, strict"
+        in printed
+    )
     assert not list(tmp_path.iterdir())
 
 
-def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
+def test_a_summary_table_under_15_15_from_policy_to_page(tmp_path):
     rng = np.random.default_rng(2)
     kwh = np.exp(rng.normal(3, 1.5, 200))
     (tmp_path / "homes.csv").write_text(
@@ -98,9 +101,9 @@ def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
     policy, site = tmp_path / "policy.toml", tmp_path / "north"
     make = ("site", "summarize", site, "--data", tmp_path / "homes.csv", "--policy", policy)
     assert call("site", "init", policy, "--preset", "utility-15-15")[0] == 0
-    code, said = call(*make)
-    assert (code, said.count("\n")) == (1, 1)
-    assert "needs consumption" in said
+    code, printed = call(*make)
+    assert (code, printed.count("\n")) == (1, 1)
+    assert "needs consumption" in printed
     assert not site.exists()
     assert (
         call("site", "init", policy, "--preset", "utility-15-15", "--consumption", "kwh", "--overwrite")[0]
@@ -118,19 +121,19 @@ def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
 def test_a_wrong_policy_is_one_line(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("format = 1\n[protect]\nmin_cluster = 5\n")
-    code, said = call("site", "policy", "--check", path)
+    code, printed = call("site", "policy", "--check", path)
     assert code == 1
-    assert said.count("\n") == 1
-    assert "unknown key in [protect] 'min_cluster'" in said
+    assert printed.count("\n") == 1
+    assert "unknown key in [protect] 'min_cluster'" in printed
 
 
 def test_what_left(log):
-    code, said = call("site", "log", log)
+    code, printed = call("site", "log", log)
     assert code == 0
-    assert "What left site a" in said
-    assert "The log is whole" in said
-    assert "AskClusterSums" in said
-    code, said = call("site", "log", log.parent)
+    assert "What left site a" in printed
+    assert "The log is whole" in printed
+    assert "AskClusterSums" in printed
+    code, printed = call("site", "log", log.parent)
     assert code == 0
 
 
@@ -151,13 +154,13 @@ def test_verify_and_what_it_says_of_tampering(log):
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
     assert call("site", "log", "--verify", log)[0] == 0
-    code, said = call("site", "log", "--verify", log, "--log-heads", log_heads)
+    code, printed = call("site", "log", "--verify", log, "--log-heads", log_heads)
     assert code == 1
-    assert "the end is cut off" in said
+    assert "the end is cut off" in printed
     log.write_bytes(b"".join([lines[0], lines[1].replace(b'"round":0', b'"round":1'), *lines[2:]]))
-    code, said = call("site", "log", "--verify", log)
+    code, printed = call("site", "log", "--verify", log)
     assert code == 1
-    assert "line 2: its content does not fit its hash" in said
+    assert "line 2: its content does not fit its hash" in printed
 
 
 def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(log, tmp_path):
@@ -176,21 +179,21 @@ def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(
     *_, last = (entry for _, entry in entries(log))
     lines.append(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}))
     log_heads.write_text(lines[-1] + "\n")
-    said = call("site", "log", "--verify", log, "--log-heads", log_heads)[1]
-    assert "rewritten" not in said  # the last head alone fits
+    printed = call("site", "log", "--verify", log, "--log-heads", log_heads)[1]
+    assert "rewritten" not in printed  # the last head alone fits
     log_heads.write_text("\n".join(lines) + "\n")
-    code, said = call("site", "log", "--verify", log, "--log-heads", log_heads)
+    code, printed = call("site", "log", "--verify", log, "--log-heads", log_heads)
     assert code == 1
-    assert "the chain was rewritten" in said
+    assert "the chain was rewritten" in printed
 
 
 def test_the_attack(log):
-    code, said = call("site", "log", "--attack", log)
+    code, printed = call("site", "log", "--attack", log)
     assert code == 0
-    assert "rows can be reconstructed from" in said
+    assert "rows can be reconstructed from" in printed
 
 
 def test_no_log(tmp_path):
-    code, said = call("site", "log", tmp_path)
+    code, printed = call("site", "log", tmp_path)
     assert code == 1
-    assert "there is no log" in said
+    assert "there is no log" in printed

@@ -165,10 +165,10 @@ def commands(group, *names):
 
 def call(*words):
     """Exit code and stderr of a command."""
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stderr
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stderr
 
 
 def fit(folder):
@@ -225,7 +225,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def there(made, tmp_path):
-    """A copy of them, with a run on the copy."""
+    """The same in a folder of its own, with a run on it."""
     folder = tmp_path / "there"
     shutil.copytree(made, folder)
     assert call(*fit(folder), "--out", folder / "run") == (0, "")
@@ -266,7 +266,7 @@ def writing(request):
     return FILES[request.param]
 
 
-def test_a_file_that_is_there_is_replaced_only_if_told_so(writing, there, offline):
+def test_an_existing_file_is_replaced_only_with_overwrite(writing, there, offline):
     out = there / writing.at
     words = writing.words(there, out)
     if words[:2] == ["federation", "run"]:
@@ -357,7 +357,7 @@ def test_names_that_are_chosen_for_the_user_are_guarded_too(there, monkeypatch):
         assert call(*words, "--overwrite") == (0, "")
 
 
-def test_what_is_no_file_is_not_replaced(there):
+def test_only_a_regular_file_is_replaced(there):
     os.mkfifo(there / "pipe")
     words = ["predict", there / "run", there / "a.csv", "-o"]
     for name, says in (("pipe", "is not a regular file"), ("run", "there is a folder")):
@@ -367,7 +367,7 @@ def test_what_is_no_file_is_not_replaced(there):
 # ---------------------------------------------------------------- folders
 
 
-def test_the_folder_of_a_run_is_replaced_only_if_told_so(there, offline):
+def test_the_folder_of_a_run_is_replaced_only_with_overwrite(there, offline):
     out = there / "run"
     says = f"{out} already exists (it holds a finished run"
     job = (out / "job.json").read_bytes()
@@ -396,7 +396,7 @@ def test_a_folder_of_something_else_is_not_replaced_at_all(there):
     refused(there, *words, says="is not empty, and not a folder of comparisons")
 
 
-def test_the_folder_of_a_release_is_replaced_only_if_told_so(there):
+def test_the_folder_of_a_release_is_replaced_only_with_overwrite(there):
     out = there / "released"
     words = ["release", there / "run", "--preset", "datashield", "--out", out]
     assert call(*words) == (0, "")

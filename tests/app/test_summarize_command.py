@@ -18,10 +18,10 @@ from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 
 def call(*words):
-    got = CliRunner().invoke(app, [str(word) for word in words])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return got.exit_code, got.stdout, got.stderr
+    outcome = CliRunner().invoke(app, [str(word) for word in words])
+    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    return outcome.exit_code, outcome.stdout, outcome.stderr
 
 
 @pytest.fixture
@@ -41,13 +41,15 @@ def patients(tmp_path):
 
 def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
     site = tmp_path / "north"
-    code, said, _ = call("site", "summarize", site, "--data", patients, "--person", "patient", "--log", "pay")
+    code, printed, _ = call(
+        "site", "summarize", site, "--data", patients, "--person", "patient", "--log", "pay"
+    )
     assert code == 0
-    assert "200 people in" in said
-    assert f"unpooled site review {site}" in said
-    code, said, _ = call("site", "review", site, "--html", tmp_path / "page.html")
+    assert "200 people in" in printed
+    assert f"unpooled site review {site}" in printed
+    code, printed, _ = call("site", "review", site, "--html", tmp_path / "page.html")
     assert code == 0
-    assert "not approved yet" in said
+    assert "not approved yet" in printed
     assert "<table>" in (tmp_path / "page.html").read_text()
     assert call("site", "approve", "--table", "--yes", site, "--by", "officer")[0] == 0
     assert SummaryFolder(site).approved
@@ -72,7 +74,7 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
         (("--log", "pay"), "Use --person patient to combine the rows of a person"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
+def test_an_error_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
     site = tmp_path / "north"
     more = () if "--data" in words else ("--data", patients)
     code, out, err = call("site", "summarize", site, *more, *words)
@@ -109,8 +111,8 @@ def test_other_columns_are_not_taken_for_ids_of_people(tmp_path):
     code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
     assert (code, "--person" in err) == (0, False)
     path = rows_of(tmp_path / "b.csv", ("surname", lambda i: f"N{i % 50}"))
-    code, said, err = call("site", "summarize", tmp_path / "s", "--data", path)
-    assert (code, "60 people" in said) == (0, True)
+    code, printed, err = call("site", "summarize", tmp_path / "s", "--data", path)
+    assert (code, "60 people" in printed) == (0, True)
     assert "column surname (50 different values in 60 rows)" in err
     assert "--person surname" in err
 
@@ -152,12 +154,12 @@ def test_the_policy_sets_how_a_table_is_made_and_no_option_loosens_it(patients, 
 
 
 def test_a_rehearsal_makes_the_summary_table_of_each_file(patients, tmp_path):
-    """``fit --protect summary`` makes the same tables as ``site summarize``: of the same people and groups."""
+    """``fit --protect summary`` makes the same tables as ``site summarize``: the same people and groups."""
     out = tmp_path / "run"
     words = ("--protect", "summary", "--person", "patient", "-k", 2, "--out", out)
-    code, said, _ = call("fit", patients, *words)
+    code, printed, _ = call("fit", patients, *words)
     assert code == 0
-    assert "200 people at 1 site" in " ".join(said.split())
+    assert "200 people at 1 site" in " ".join(printed.split())
     result = json.loads((out / "result.json").read_text())
     assert result["sites"][0]["protection"] == "summary"
     assert result["inertia_estimated_for_rows"] > result["inertia"]
@@ -181,9 +183,9 @@ def test_a_minimum_cluster_size_without_raw_rows_has_no_effect(patients):
 
 def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
     words = ("--protect", "summary", "--person", "patient", "--log", "pay", "--columns", "age,pay", "--json")
-    code, said, _ = call("fit", patients, "-k", 2, *words)
+    code, printed, _ = call("fit", patients, "-k", 2, *words)
     assert code == 0
-    assert json.loads(said)["columns"] == ["age", "log(pay)"]
+    assert json.loads(printed)["columns"] == ["age", "log(pay)"]
 
 
 def test_a_table_of_a_messy_file_names_the_columns_without_cells(tmp_path):
@@ -242,10 +244,10 @@ def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
 
 def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     site = tmp_path / "north"
-    _, said, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))
-    assert "columns without cells in the summary table: surname (text), birth (date)\n" in said
-    assert "--numbers" not in said  # helps with neither of them
-    assert "if a date matters, add a column of numbers to the file" in said
+    _, printed, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))
+    assert "columns without cells in the summary table: surname (text), birth (date)\n" in printed
+    assert "--numbers" not in printed  # helps with neither of them
+    assert "if a date matters, add a column of numbers to the file" in printed
     facts = call("site", "review", site, "--html", tmp_path / "page.html")[1]
     assert "nothing is shown, for they are dates: birth." in facts
     assert "have a value, for none of their values is shared by 5 persons: surname." in facts
@@ -260,19 +262,19 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
 def test_rare_categories_that_are_counted_as_the_most_frequent_one_are_named(tmp_path):
     site, words = tmp_path / "north", ("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")
     path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
-    said = call("site", "summarize", site, "--data", path)[1]
-    assert "rare categories are counted as the most frequent one: sex (2 people)" in said
+    printed = call("site", "summarize", site, "--data", path)[1]
+    assert "rare categories are counted as the most frequent one: sex (2 people)" in printed
     sentence = "by column) are counted under the commonest level, not under other, in: sex."
     assert sentence in call(*words)[1]
     assert sentence in (tmp_path / "page.html").read_text()
     assert sentence in dpia.page(dpia.read(site))
-    (site / "summary" / "notes.json").unlink()  # as of a renewal, or of a copy of an earlier version
+    (site / "summary" / "notes.json").unlink()  # an update has none
     assert "this may be so in: sex." in call(*words, "--overwrite")[1]
     call("site", "summarize", tmp_path / "south", "--data", cases(tmp_path / "b.csv"))
     assert "commonest" not in call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
 
 
-def test_groups_that_are_alike_in_a_column_are_said_with_the_remedy(tmp_path):
+def test_groups_that_are_alike_in_a_column_are_reported_with_the_remedy(tmp_path):
     path = cases(tmp_path / "a.csv")
     call("site", "summarize", tmp_path / "north", "--data", path)
     groups = len(SummaryFolder(tmp_path / "north").read())
@@ -301,16 +303,16 @@ def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients
     assert code == 1
     assert "nobody approved the summary table yet" in err
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
-    code, said, _ = call("site", "summarize", site, "--data", patients)
+    code, printed, _ = call("site", "summarize", site, "--data", patients)
     assert code == 0
-    assert "Nothing changes" in said
+    assert "Nothing changes" in printed
     before = (site / "summary" / "table.csv").read_text()
     changed(patients)
-    code, said, _ = call(
+    code, printed, _ = call(
         "site", "summarize", site, "--data", patients, "--people-out", who, "--extra-spread", 1
     )
     assert code == 0
-    table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
+    table = {line[:40].strip(): line[40:].split() for line in printed.splitlines()}
     assert table["in the file"] == ["224"]
     assert table["left since they were disclosed"] == ["6"]
     assert table["changed since they were disclosed"] == ["0"]  # read by the settings of the first time
@@ -321,8 +323,8 @@ def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients
     disclosed = sum(states.count(s) for s in ("still disclosed", "disclosed again", "newly disclosed"))
     assert table["people of the file who are disclosed"][1] == f"{disclosed / 224:.1%}"
     assert (site / "summary" / "table.csv").read_text() == before
-    code, said, _ = call("site", "review", site, "--html", tmp_path / "page.html")
-    assert "not approved yet: the site answers from the old table" in said
+    code, printed, _ = call("site", "review", site, "--html", tmp_path / "page.html")
+    assert "not approved yet: the site answers from the old table" in printed
     update = (tmp_path / "page.html").read_text()
     assert "the site answers from the old" in update
     assert call("site", "review", site, "--current", "--html", tmp_path / "current.html")[0] == 0
@@ -335,9 +337,9 @@ def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients
     assert (site / "summary" / "table.csv").read_text() != before
     assert SummaryFolder(site).read().people.sum() == disclosed
     assert (site / "summary" / "table.csv").read_text() == (tmp_path / "update.csv").read_text()
-    said = call("site", "review", site, "--html", tmp_path / "page.html", "--overwrite")[1]
-    assert "answers from the old" not in said
-    assert said.splitlines()[-2] == "approved"
+    printed = call("site", "review", site, "--html", tmp_path / "page.html", "--overwrite")[1]
+    assert "answers from the old" not in printed
+    assert printed.splitlines()[-2] == "approved"
 
 
 def test_somebody_is_erased_by_a_command(patients, tmp_path):
@@ -350,20 +352,20 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
         ("", "an id is empty"),
         (" ", "an id is empty"),
     ):
-        code, said, err = call("site", "erase", "--yes", site, "P0003", wrong)
-        assert (code, said, err.count("\n")) == (1, "", 1)
+        code, printed, err = call("site", "erase", "--yes", site, "P0003", wrong)
+        assert (code, printed, err.count("\n")) == (1, "", 1)
         assert says in err
     assert SummaryFolder(site).digest == before
     assert not (site / "erasures.json").exists()
-    code, said, _ = call("site", "erase", "--yes", site, "P0003", "P9999", "P0003", "--block-unknown")
+    code, printed, _ = call("site", "erase", "--yes", site, "P0003", "P9999", "P0003", "--block-unknown")
     assert code == 0
-    assert "erased: 1 person; withdrawn: 1 group with " in said
-    assert "blocked: P9999, of whom nothing was ever disclosed" in said
-    code, said, _ = call("site", "erase", "--yes", site, "P9998", "--block-unknown")
-    assert (code, "erased:" in said) == (0, False)
-    code, said, _ = call("site", "summarize", site, "--data", patients)
+    assert "erased: 1 person; withdrawn: 1 group with " in printed
+    assert "blocked: P9999, of whom nothing was ever disclosed" in printed
+    code, printed, _ = call("site", "erase", "--yes", site, "P9998", "--block-unknown")
+    assert (code, "erased:" in printed) == (0, False)
+    code, printed, _ = call("site", "summarize", site, "--data", patients)
     assert code == 0
-    assert "erased, and still in the file                  1" in said
+    assert "erased, and still in the file                  1" in printed
     assert "deleted" not in call("site", "prune", site, "--before", "2000-01-01")[1]
 
 
@@ -388,9 +390,9 @@ def test_many_people_are_recognised_by_their_ids_wherever_they_are_in_the_file(t
     call("site", "summarize", site, "--data", path, "--person", "patient")
     call("site", "approve", "--table", "--yes", site)
     path.write_text("\n".join(["patient,age", *reversed(lines[1:])]) + "\n")
-    code, said, _ = call("site", "summarize", site, "--data", path)
+    code, printed, _ = call("site", "summarize", site, "--data", path)
     assert code == 0
-    table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
+    table = {line[:40].strip(): line[40:].split() for line in printed.splitlines()}
     assert table["left since they were disclosed"] == ["1"]
     assert table["changed since they were disclosed"] == ["0"]
     assert "erased: 1 person" in call("site", "erase", "--yes", site, "P00700")[1]
@@ -400,5 +402,5 @@ def test_ids_that_were_not_kept_are_not_taken_for_others():
     table = Table(("who", "age"), ("text", "number"), {}, np.arange(4000.0).reshape(2000, 2))
     people = People(table, SummarySettings(person="who"))
     assert people.count == 2000
-    with pytest.raises(InputError, match="column who has many different texts, and they were not kept"):
+    with pytest.raises(InputError, match="column who has many different texts, which were not kept"):
         _ = people.ids

@@ -13,7 +13,7 @@ README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 
 
-def test_the_example_prints_what_is_shown():
+def test_the_example_prints_the_output_on_the_page():
     (block,) = blocks(README)
     assert block.output, "the example shows no output"
     assert printed(README) == [block.output]

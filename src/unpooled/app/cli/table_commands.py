@@ -102,12 +102,12 @@ def summarize(
     _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite)
 
 
-def find_policy(folder: Path, given: Path | None) -> "Policy":
-    """Return the rules that are given, or those in the site's folder, or the default ones."""
+def find_policy(folder: Path, policy: Path | None) -> "Policy":
+    """Return the rules of ``policy``, or those in the site's folder, or the default ones."""
     from unpooled.site.policy import Policy, load
 
-    file = given or folder / POLICY
-    return load(file) if given is not None or file.exists() else Policy()
+    file = policy or folder / POLICY
+    return load(file) if policy is not None or file.exists() else Policy()
 
 
 def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
@@ -126,19 +126,19 @@ def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None
         raise PolicyError(
             f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no summary table'
         )
-    fixed, given = rules.protect.settings(), grouping.settings(o.names(columns))
+    fixed, chosen = rules.protect.settings(), grouping.settings(o.names(columns))
     for name in ("person", "sensitive", "log", "consumption"):
-        value, option = getattr(fixed, name), getattr(given, name)
+        value, option = getattr(fixed, name), getattr(chosen, name)
         if value and option and value != option:
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
-    consumption = given.consumption or fixed.consumption
+    consumption = chosen.consumption or fixed.consumption
     check_declared(rules, consumption)
     return SummarySettings(
-        max(given.min_group_size, fixed.min_group_size),
-        given.person or fixed.person,
-        given.columns or fixed.columns,
-        given.sensitive or fixed.sensitive,
-        given.log or fixed.log,
+        max(chosen.min_group_size, fixed.min_group_size),
+        chosen.person or fixed.person,
+        chosen.columns or fixed.columns,
+        chosen.sensitive or fixed.sensitive,
+        chosen.log or fixed.log,
         consumption,
         fixed.max_share,
     )
