@@ -1,4 +1,4 @@
-"""The audit page for a data protection officer: in the terminal, or as one self-contained HTML file."""
+"""The audit page for a data protection officer, in the terminal or as one self-contained HTML file."""
 
 from html import escape
 
@@ -21,51 +21,55 @@ _HEAD = (
 
 
 def verdict(record: LogReport) -> str:
-    """One sentence on whether the log is whole."""
+    """Return one sentence on whether the log is unchanged."""
     if record.intact:
         kept = (
             f", {record.countersigned} times countersigned by the coordinator" if record.countersigned else ""
         )
-        return f"The log is whole: {record.lines} lines, each bound to the one before it{kept}."
+        return f"The log is intact: {record.lines} lines, each linked to the one before it{kept}."
     first = record.faults[0]
     more = f" and {len(record.faults) - 1} more faults" if len(record.faults) > 1 else ""
-    return f"THE LOG IS NOT WHOLE: {first}{more}."
+    return f"THE LOG IS NOT INTACT: {first}{more}."
 
 
 def protected(record: LogReport) -> list[str]:
-    """Sentences on what the site answered from."""
-    said = []
+    """Return sentences on what the site answered from."""
+    sentences = []
     if "summary" in record.protections:
         digests = ", ".join(digest[:16] for digest in record.summaries)
-        said.append(f"It answered from its copy (digest {digests}), the most that anybody can learn.")
+        sentences.append(
+            f"The site answered from its summary table (digest {digests}), which bounds what leaves."
+        )
     if "dp" in record.protections:
-        said.append("It answered from its rows, with noise that was paid for from the privacy budget.")
+        sentences.append(
+            "The site answered from its rows, with noise that was charged to the privacy budget."
+        )
     if "raw" in record.protections:
         found = on_log(record.path)
-        said.append(
-            f"TRUSTED: it answered from its rows as they are. From this very log {len(found.rows)} rows can "
-            "be worked out by unpooled site log --attack; a longer search may find more."
+        sentences.append(
+            f"RAW: the site answered exactly, from its rows. From this log {len(found.rows)} rows can be "
+            "reconstructed with unpooled site log --attack; a longer search may find more."
         )
-    return said
+    return sentences
 
 
 def protection(run: RunRecord) -> list[str]:
-    """Sentences on how the answers of a run were protected."""
+    """Return sentences on how the answers of a run were protected."""
     sentences = []
     if run.smallest is not None:
         sentences.append(f"No group of fewer than {run.smallest:g} was counted.")
     if run.masked:
         sentences.append(
-            f"{run.masked} answers left masked, so that only sums over sites could be read; {run.keys} more "
-            "held keys and shares for the masks, and nothing of rows."
+            f"{run.masked} answers left masked: only sums over sites are readable. {run.keys} more held keys "
+            "and shares for the masks, and nothing about rows."
         )
     if run.alone:
-        sentences.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")
+        sentences.append(f"{run.alone} replies of this site were readable singly, not only in a sum.")
     return sentences
 
 
 def lines(record: LogReport) -> list[tuple[str, list[str]]]:
-    """Headings and sentences, for the terminal."""
+    """Return headings and sentences, for the terminal."""
     out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record), *protected(record)])]
     if record.spent:
         out[0][1].append(_budget(record.spent))
@@ -98,11 +102,11 @@ def _budget(spent: dict[str, float]) -> str:
 
 
 def page(record: LogReport) -> str:
-    """The HTML page."""
+    """Return the HTML page."""
     title = f"What left site {record.site or '?'}"
     parts = [
-        section("Is the record whole?", _list([verdict(record), *_faults(record)])),
-        section("What the site answered from", _list(protected(record))),
+        section("Integrity of the log", _list([verdict(record), *_faults(record)])),
+        section("Source of the answers", _list(protected(record))),
     ]
     if record.spent:
         parts.append(section("Privacy budget", _list([_budget(record.spent)])))
@@ -131,8 +135,10 @@ def page(record: LogReport) -> str:
             (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
             for name, times in sorted(run.questions.items())
         ]
-        body = table(("asked for", "question", "times"), asked, left=(0, 1)) if asked else ""
-        body += _list([*protection(run), *(f"Refused {n} times: {why}." for why, n in run.reasons.items())])
+        body = table(("content", "question", "times"), asked, left=(0, 1)) if asked else ""
+        body += _list(
+            [*protection(run), *(f"Refused {n} times: {reason}." for reason, n in run.reasons.items())]
+        )
         parts.append(section(f"Run {run.id}", body))
     policies = ", ".join(policy[:16] for policy in record.policies)
     parts.append(small(f"{escape(record.path.name)}, policy {escape(policies)}"))

@@ -1,4 +1,4 @@
-"""The page of a copy, for the officer who approves it: the very table, how it was made, what it costs."""
+"""The page of a summary table, for the officer who approves it: the table, how it was made, its cost."""
 
 from html import escape
 
@@ -9,115 +9,116 @@ from unpooled.data.table import CODE, DATE, EMPTY, ID, TEXT
 from unpooled.html.html import counted, html_page, percent, section, small, soft, table
 from unpooled.privacy.microaggregation import SummarySettings
 
-_MOST = 2000  # rows on the page; the CSV has all of them
-_MOST_ALIKE = 12  # columns that are named where groups are alike
-_NOTHING = (  # why nothing is shown of a column, and the kinds of such columns
+_MAX_ROWS = 2000  # on the page; the CSV has all of them
+_MAX_UNIFORM = 12  # columns with uniform groups that are named
+_SUPPRESSED = (  # why a column is suppressed, and the kinds of such columns
     ("they are dates", (DATE,)),
-    ("they are ids, or numbers of rows", (ID,)),
+    ("they are ids or row numbers", (ID,)),
     ("they are codes", (CODE,)),
     ("they have too many different texts", (TEXT,)),
-    ("too few persons share a value", (EMPTY,)),
+    ("too few people share a value", (EMPTY,)),
 )
-_KNOWN = (  # share of cases in which a candidate who was in is told from one who was not, by g: 3, 5, 8, 11
+_INFERRED = (  # share of correct membership inferences, by columns and g: 3, 5, 8, 11
     (4, ("76", "69", "66", "62")),
     (16, ("94", "84", "74", "68")),
 )
 
 
-def facts(copy: SummaryTable, settings: SummarySettings, rare: tuple[str, ...] | None = None) -> list[str]:
-    """Sentences on the copy: its size, its date, how it was made.
+def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...] | None = None) -> list[str]:
+    """Return sentences on a summary table: its size, its date, how it was made.
 
-    ``rare``: the columns in which a rare level is counted as the commonest one; None: not known.
+    ``rare``: the columns in which a rare category counts as the most common one; None: unknown.
     """
-    n, sizes = copy.people.sum(), copy.people
-    said = [
-        f"{n:.0f} persons in {counted(len(copy), 'group')} of {sizes.min():.0f} to {sizes.max():.0f}; made "
-        f"on {copy.made}. The table below is all that this site answers from: the most that anybody can "
-        "learn."
-        if len(copy)
-        else "No group is left in the copy: the site answers nothing until it is renewed.",
-        f"Rows of one person were put together by column {settings.person}."
+    n, sizes = summary.people.sum(), summary.people
+    sentences = [
+        f"{n:.0f} people in {counted(len(summary), 'group')} of {sizes.min():.0f} to {sizes.max():.0f}; made "
+        f"on {summary.made}. The site answers only from the table below: queries of any kind and number "
+        "disclose no more."
+        if len(summary)
+        else "The summary table has no groups left: the site answers nothing until it is updated.",
+        f"Column {settings.person} identifies people: rows of one person were combined."
         if settings.person
-        else "Every row counts as a person. If a person can have several rows, make the copy with --person.",
-        f"A cell is shown where at least {copy.min_group_size} persons of a group have a value; a mean is cut so "
-        "that nobody dominates it, and rounded.",
+        else "Every row counts as a person. If a person can have several rows, make the table with --person.",
+        f"A cell is disclosed if at least {summary.min_group_size} people of a group have a value. Means are "
+        "cut so that nobody dominates them, and rounded.",
     ]
     if settings.columns:
-        said.append(f"Groups suit studies of: {', '.join(settings.columns)}.")
+        sentences.append(f"The grouping gives more weight to these columns: {', '.join(settings.columns)}.")
     if settings.sensitive:
-        said.append(f"Did not decide who is grouped with whom: {', '.join(settings.sensitive)}.")
+        sentences.append(f"The grouping ignores these columns: {', '.join(settings.sensitive)}.")
     if settings.log:
-        said.append(f"Of these columns only the logarithm is in the copy: {', '.join(settings.log)}.")
+        sentences.append(f"The table holds only the logarithm of these columns: {', '.join(settings.log)}.")
     if settings.consumption:
-        said.append(
-            f"Of {', '.join(settings.consumption)} a cell is shown only if nobody has more than "
-            f"{settings.max_share * 100:g} % of the group's total."
+        sentences.append(
+            f"A cell of {', '.join(settings.consumption)} is disclosed only if nobody has more than "
+            f"{settings.max_share * 100:g}% of the group's total."
         )
-    return [*said, *_rare(copy, rare), *_odd_columns(copy), *_alike(copy, settings)]
+    return [*sentences, *_rare(summary, rare), *_odd_columns(summary), *_uniform(summary, settings)]
 
 
-def _odd_columns(copy: SummaryTable) -> list[str]:
-    """Sentences on columns of which nothing, or next to nothing, is in the copy, each with the reason."""
-    said = []
-    for why, kinds in _NOTHING:
-        none = [name for name, kind in zip(copy.names, copy.kinds, strict=True) if kind in kinds]
-        if none:
-            said.append(f"Of these columns nothing is shown, for {why}: {', '.join(none)}.")
-    if bare := without_categories(copy):
-        said.append(
-            "Of these columns nothing is shown but how many persons of a group have a value, for none of "
-            f"their values is shared by {copy.min_group_size} persons: {', '.join(bare)}."
+def _odd_columns(summary: SummaryTable) -> list[str]:
+    """Return sentences on columns that are suppressed, fully or nearly, each with the reason."""
+    sentences = []
+    for reason, kinds in _SUPPRESSED:
+        named = [name for name, kind in zip(summary.names, summary.kinds, strict=True) if kind in kinds]
+        if named:
+            sentences.append(f"These columns are suppressed, because {reason}: {', '.join(named)}.")
+    if bare := without_categories(summary):
+        sentences.append(
+            "The table discloses only how many people of a group have a value in these columns, because no "
+            f"value is shared by {summary.min_group_size} people: {', '.join(bare)}."
         )
-    if flat := _flat(copy):
-        said.append(
-            f"These columns are constant but for a few persons, and shown as their median: {', '.join(flat)}."
+    if flat := _flat(summary):
+        sentences.append(
+            "These columns are constant except for a few people, and disclosed as their median: "
+            f"{', '.join(flat)}."
         )
-    return said
+    return sentences
 
 
-def without_categories(copy: SummaryTable) -> list[str]:
-    """Categories of which the copy names no level, as of names or ids in letters: all values are rare."""
-    return [name for name, categories in copy.categories.items() if categories == (OTHER,)]
+def without_categories(summary: SummaryTable) -> list[str]:
+    """Return the categorical columns without a named category, e.g. names: all their values are rare."""
+    return [name for name, categories in summary.categories.items() if categories == (OTHER,)]
 
 
-def _flat(copy: SummaryTable) -> list[str]:
+def _flat(summary: SummaryTable) -> list[str]:
     return [
         name
-        for name, mean in copy.means.items()
-        if len(np.unique(mean[copy.people_with_value(name) > 0])) == 1 and len(copy) > 1
+        for name, mean in summary.means.items()
+        if len(np.unique(mean[summary.people_with_value(name) > 0])) == 1 and len(summary) > 1
     ]
 
 
-def _rare(copy: SummaryTable, rare: tuple[str, ...] | None) -> list[str]:
-    """A sentence on rare levels that are counted as the commonest one; ``rare``: where, if it is known.
+def _rare(summary: SummaryTable, rare: tuple[str, ...] | None) -> list[str]:
+    """Return a sentence on rare categories that count as the most common one; ``rare``: where, if known.
 
-    How many persons they are is not said: the page may be shown to others, and the copy does not tell it.
+    It does not state how many people they are: others may see the page, and the table does not disclose it.
     """
-    without = [name for name, categories in copy.categories.items() if OTHER not in categories]
-    few = f"fewer than {copy.min_group_size} persons"
+    without = [name for name, categories in summary.categories.items() if OTHER not in categories]
+    few = f"fewer than {summary.min_group_size} people"
     if rare is None and without:
         return [
-            f"Where {few} of all have a rare level, they are counted under the commonest level, not under "
-            f"{OTHER}; this may be so in: {', '.join(without)}."
+            f"If {few} in total have rare categories of a column, they count under its most common category, "
+            f"not under {OTHER}. This may be the case in: {', '.join(without)}."
         ]
     if named := [name for name in without if rare and name in rare]:
         return [
-            f"Persons with a rare level ({few} of all, by column) are counted under the commonest level, not "
-            f"under {OTHER}, in: {', '.join(named)}."
+            f"People with rare categories ({few} in total, by column) count under the most common category, "
+            f"not under {OTHER}, in: {', '.join(named)}."
         ]
     return []
 
 
-def uniform_groups(copy: SummaryTable) -> list[tuple[str, int]]:
-    """(column, groups in which all persons are alike in it) of categories, and of columns of 0 and 1."""
-    found, flat = [], set(_flat(copy))
-    for name in copy.names:
-        shown = copy.people_with_value(name) > 0
+def uniform_groups(summary: SummaryTable) -> list[tuple[str, int]]:
+    """Return (column, groups in which all people are alike) of categories, and of columns of 0 and 1."""
+    found, flat = [], set(_flat(summary))
+    for name in summary.names:
+        disclosed = summary.people_with_value(name) > 0
         same = 0
-        if name in copy.counts and len(copy.categories[name]) > 1:
-            same = int((copy.counts[name].max(axis=1) == copy.people_with_value(name))[shown].sum())
-        elif name in copy.means and name not in flat:
-            mean = copy.means[name][shown]
+        if name in summary.counts and len(summary.categories[name]) > 1:
+            same = int((summary.counts[name].max(axis=1) == summary.people_with_value(name))[disclosed].sum())
+        elif name in summary.means and name not in flat:
+            mean = summary.means[name][disclosed]
             if mean.size and mean.min() >= 0 and mean.max() <= 1:
                 same = int(((mean == 0) | (mean == 1)).sum())
         if same:
@@ -125,66 +126,71 @@ def uniform_groups(copy: SummaryTable) -> list[tuple[str, int]]:
     return sorted(found, key=lambda one: -one[1])
 
 
-def _alike(copy: SummaryTable, settings: SummarySettings) -> list[str]:
-    found = uniform_groups(copy)
+def _uniform(summary: SummaryTable, settings: SummarySettings) -> list[str]:
+    found = uniform_groups(summary)
     if not found:
         return []
-    named = ", ".join(f"{name} ({counted(groups, 'group')})" for name, groups in found[:_MOST_ALIKE])
-    named += f" and {len(found) - _MOST_ALIKE} more" if len(found) > _MOST_ALIKE else ""
-    said = f"All persons of a group are alike in: {named}. Who knows of somebody's group knows these of him"
+    named = ", ".join(f"{name} ({counted(groups, 'group')})" for name, groups in found[:_MAX_UNIFORM])
+    named += f" and {len(found) - _MAX_UNIFORM} more" if len(found) > _MAX_UNIFORM else ""
+    sentence = (
+        f"All people of a group are alike in: {named}. Someone who knows a person's group learns these "
+        "values of the person."
+    )
     open_to = [name for name, _ in found if name not in settings.sensitive]
     if open_to:
-        said += (
-            f"; --sensitive COLUMN (e.g. {open_to[0]}) makes groups without regard to a column that nobody "
-            "may learn so"
+        sentence += (
+            f" Use --sensitive COLUMN (e.g. {open_to[0]}) if nobody may learn a column in this way: the "
+            "grouping then ignores it."
         )
-    return [f"{said}."]
+    return [sentence]
 
 
-def variance_kept(copy: SummaryTable) -> list[tuple[str, float, float]]:
-    """(column, share of its variance between the groups, share of persons in cells that are shown)."""
+def variance_kept(summary: SummaryTable) -> list[tuple[str, float, float]]:
+    """Return (column, share of its variance between the groups, share of people in disclosed cells)."""
     out = []
-    for name in copy.names:
-        if name in copy.categories and copy.categories[name] == (OTHER,):
+    for name in summary.names:
+        if name in summary.categories and summary.categories[name] == (OTHER,):
             continue
-        known = copy.people_with_value(name)
-        shown = float(known.sum() / max(float(copy.people.sum()), 1.0))
-        if name in copy.means:
-            mean = float(known @ copy.means[name] / max(float(known.sum()), 1.0))
-            between = float(known @ (copy.means[name] - mean) ** 2 / max(float(known.sum()), 1.0))
-            inside = float(copy.within[copy.index(name)])
-        elif name in copy.counts:
-            share = copy.counts[name] / np.maximum(known, 1.0)[:, None]
+        known = summary.people_with_value(name)
+        disclosed = float(known.sum() / max(float(summary.people.sum()), 1.0))
+        if name in summary.means:
+            mean = float(known @ summary.means[name] / max(float(known.sum()), 1.0))
+            between = float(known @ (summary.means[name] - mean) ** 2 / max(float(known.sum()), 1.0))
+            inside = float(summary.within[summary.index(name)])
+        elif name in summary.counts:
+            share = summary.counts[name] / np.maximum(known, 1.0)[:, None]
             overall = known @ share / max(float(known.sum()), 1.0)
             between = float((known @ (share - overall) ** 2).sum() / max(float(known.sum()), 1.0))
             inside = float((known @ (share * (1 - share))).sum() / max(float(known.sum()), 1.0))
         else:
             continue
         whole_variance = between + inside
-        out.append((name, between / whole_variance if whole_variance > 0 else float("nan"), shown))
+        out.append((name, between / whole_variance if whole_variance > 0 else float("nan"), disclosed))
     return out
 
 
-def not_promised(copy: SummaryTable) -> list[str]:
-    """Sentences, with numbers, on what the copy does not promise."""
+def not_promised(summary: SummaryTable) -> list[str]:
+    """Return sentences, with numbers, on what the summary table does not promise."""
     near = {g: i for i, g in enumerate((3, 5, 8, 11))}
-    at = near[min(near, key=lambda g: abs(g - copy.min_group_size))]
-    guessed = " and ".join(f"{rates[at]} % with {columns} columns" for columns, rates in _KNOWN)
+    at = near[min(near, key=lambda g: abs(g - summary.min_group_size))]
+    correct = " and ".join(f"{rates[at]}% with {columns} columns" for columns, rates in _INFERRED)
     return [
-        "The number of persons at this site is told exactly.",
-        "Persons of a group who are all alike are known to be alike.",
-        "Columns that are sums of others (a, b and a + b) can tell more together than each does; columns "
-        "that tell the same are found, and have their holes alike.",
-        "Who knows all persons of a group but one can work out the last.",
-        "With two columns and many persons, the mean of a group is nearly the row of each of them.",
-        "Who has the exact row of somebody can often tell whether he is in the table: of a pair, one in "
-        f"and one out, the right one is picked in {guessed} (1000 rows; 50 % is guessing).",
-        'Noise (mode = "dp" in the policy) is the protection against these.',
+        "The number of people at this site is disclosed exactly.",
+        "If all people of a group are alike, this is visible (there is no l-diversity).",
+        "Columns that are sums of others (a, b and a + b) can disclose more together than each does alone. "
+        "Columns with the same content are detected, and have the same missing values.",
+        "Someone who knows every member of a group except one can compute that person's values "
+        "approximately.",
+        "With two columns and many people, the mean of a group is close to the row of each of them.",
+        "Membership inference: someone who has a person's exact row can often decide whether it is in the "
+        f"table. From a pair, one in and one out, they pick the right one in {correct} (1,000 rows; 50% is "
+        "guessing).",
+        'Differential privacy (mode = "dp" in the policy) protects against these.',
     ]
 
 
 def page(
-    copy: SummaryTable,
+    summary: SummaryTable,
     settings: SummarySettings,
     approved: str,
     digest: str,
@@ -192,46 +198,52 @@ def page(
     renewal: bool = False,
     rare: tuple[str, ...] | None = None,
 ) -> str:
-    """The HTML page of a copy, or of its renewal that waits for approval; ``rare`` as for ``facts``."""
-    answers = "from the old copy" if renewal else "nothing"
+    """Return the HTML page of a summary table, or of its pending update; ``rare`` as for ``facts``."""
+    answers = "from the old table" if renewal else "nothing"
     state = f"Approved at {approved} UTC." if approved else f"Not approved yet: the site answers {answers}."
     parts = [
-        section("What this is", _list([*facts(copy, settings, rare), state])),
+        section("The summary table in words", _list([*facts(summary, settings, rare), state])),
         section(
-            "What it costs",
+            "Cost",
             table(
-                ("column", "kept", "persons in shown cells"),
-                [(escape(n), _share(share), percent(shown)) for n, share, shown in variance_kept(copy)],
+                ("column", "variance kept", "people in disclosed cells"),
+                [
+                    (escape(n), _share(share), percent(disclosed))
+                    for n, share, disclosed in variance_kept(summary)
+                ],
             )
-            + _list([_clusters(copy)]),
-            lead="Of the variance of a column, the share that lies between groups is kept; what lies within "
-            "them is lost.",
+            + _list([_clusters(summary)]),
+            lead="The variance of a column between groups is kept; the variance within groups is lost.",
         ),
-        section("What it does not promise", _list(not_promised(copy))),
-        section("The copy", _table(copy), lead="Means of numbers, persons by level. Empty: not shown."),
+        section("What it does not promise", _list(not_promised(summary))),
+        section(
+            "The summary table",
+            _table(summary),
+            lead="Means of numbers, people by category. Empty cells are suppressed.",
+        ),
         small(f"digest {digest}"),
     ]
-    return html_page("The copy of this site", "\n".join(parts))
+    return html_page("Summary table of this site", "\n".join(parts))
 
 
-def _clusters(copy: SummaryTable) -> str:
-    least = 5 * copy.min_group_size
+def _clusters(summary: SummaryTable) -> str:
+    smallest = 5 * summary.min_group_size
     return (
-        f"Clusters of at least {least} persons at this site are found about as from the rows; smaller ones "
-        "lose. unpooled fit --protect summary rehearses a study on your own file."
+        f"Clusters of at least {smallest} people at this site are found about as well as from the rows; "
+        "smaller ones less well. unpooled fit --protect summary rehearses a study on your own file."
     )
 
 
 def _share(share: float) -> str:
-    return soft("no variance shown") if np.isnan(share) else percent(share)
+    return soft("no variance disclosed") if np.isnan(share) else percent(share)
 
 
-def _table(copy: SummaryTable) -> str:
-    cells = copy.cells()
-    shown = [["" if v != v else f"{v:.6g}" for v in values[:_MOST].tolist()] for _, values in cells]
-    out = table([escape(heading) for heading, _ in cells], zip(*shown, strict=True), left=())
-    more = len(copy) - _MOST
-    return out + (small(f"and {more} more groups in copy/table.csv") if more > 0 else "")
+def _table(summary: SummaryTable) -> str:
+    cells = summary.cells()
+    columns = [["" if v != v else f"{v:.6g}" for v in values[:_MAX_ROWS].tolist()] for _, values in cells]
+    out = table([escape(heading) for heading, _ in cells], zip(*columns, strict=True), left=())
+    more = len(summary) - _MAX_ROWS
+    return out + (small(f"and {more} more groups in summary/table.csv") if more > 0 else "")
 
 
 def _list(sentences: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The dossier of a site for an impact assessment: one page to print and sign, generated from its folder."""
+"""The DPIA report of a site: one page for an impact assessment, to print and sign, from its folder."""
 
 from unpooled.app.pages.dpia.dpia_page import page
 from unpooled.app.pages.dpia.site_facts import SiteFacts, read

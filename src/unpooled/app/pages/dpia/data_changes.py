@@ -1,4 +1,4 @@
-"""A dossier's words on data that change: renewals, erasures, who is no longer shown; from the registry."""
+"""The section of a DPIA report on data that change: updates, erasures, people no longer disclosed."""
 
 import json
 from collections import Counter
@@ -19,43 +19,43 @@ DISCLOSED, RETURNS, UNDECIDED, WITHHELD, ERASED = "disclosed", "may return", "un
 
 @dataclass(frozen=True)
 class Changes:
-    """The history of a site's copies."""
+    """The history of a site's summary tables."""
 
-    kept: int = 0  # earlier copies that are in the folder
-    emptied: int = 0  # of them: whose tables were deleted
-    registered: bool = False  # persons of the copy are in a registry
+    kept: int = 0  # earlier summary tables that are in the folder
+    emptied: int = 0  # of them: those whose tables were deleted
+    registered: bool = False  # the people of the summary table are in a registry
     summaries: tuple[ReleasedSummary, ...] = ()
-    groups: int = 0  # ever shown
-    people: dict[str, int] = field(default_factory=dict)  # ever shown, or erased: by what became of them
-    states: dict[str, int] = field(default_factory=dict)  # of the persons in the file, at the last renewal
-    pending: tuple[int, int] | None = None  # a renewal that nobody approved: groups it takes out, and adds
+    groups: int = 0  # ever disclosed
+    people: dict[str, int] = field(default_factory=dict)  # ever disclosed, or erased, by their state
+    states: dict[str, int] = field(default_factory=dict)  # of the people in the file, at the last update
+    pending: tuple[int, int] | None = None  # an update that nobody approved: groups withdrawn and added
     erasures: tuple[dict[str, Any], ...] = ()
     damage: str = ""  # why the registry could not be read
 
 
 def read(folder: Path, *, registered: bool) -> Changes:
-    """The facts from registry, erasures and earlier copies; nothing is changed."""
+    """Return the facts from registry, erasures and earlier summary tables; nothing is changed."""
     before = sorted(path.parent for path in folder.glob(f"summary-*/{ABOUT}"))
     emptied = sum(not (path / TABLE).exists() for path in before)
     if not registered and not (folder / FILE).exists():
         return Changes(len(before), emptied)
     try:
         with Registry.open(folder) as registry:
-            history, copies = registry.history() if registry.current else History(1), registry.summaries()
-            waiting, states = registry.proposal() if copies else None, registry.states
+            history, summaries = registry.history() if registry.current else History(1), registry.summaries()
+            pending, states = registry.proposal() if summaries else None, registry.states
         erasures = _erasures(folder)
     except UnpooledError as error:
         return Changes(len(before), emptied, registered=True, damage=str(error))
-    became = Counter(_became(history, person) for person in {*history.people, *history.erased})
+    people = Counter(_state(history, person) for person in {*history.people, *history.erased})
     return Changes(
         len(before),
         emptied,
         True,
-        copies,
+        summaries,
         len(history.groups),
-        dict(became),
+        dict(people),
         states,
-        waiting,
+        pending,
         tuple(erasures),
     )
 
@@ -63,13 +63,13 @@ def read(folder: Path, *, registered: bool) -> Changes:
 def _erasures(folder: Path) -> list[dict[str, Any]]:
     path = folder / ERASURES
     try:
-        said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        return [{"utc": str(one["utc"]), "groups": int(one["groups"]), "by": str(one["by"])} for one in said]
+        listed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        return [{"utc": str(e["utc"]), "groups": int(e["groups"]), "by": str(e["by"])} for e in listed]
     except (ValueError, KeyError, TypeError):
         raise LedgerError(f"{path}: not a list of erasures, or damaged") from None
 
 
-def _became(history: History, person: str) -> str:
+def _state(history: History, person: str) -> str:
     if person in history.erased:
         return ERASED
     if history.live_group(person) is not None:
@@ -84,27 +84,26 @@ def _became(history: History, person: str) -> str:
 
 
 def history_section(changes: Changes, mode: str) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     title = "Data that change"
     if mode == "raw":
-        said = ["Answers follow the rows: what an answer differs by, after a row has changed, is that row."]
-        return section(title, _list(said))
+        text = "Answers follow the rows: after a row has changed, the difference of two answers is that row."
+        return section(title, _list([text]))
     if mode == "dp":
-        said = ["Answers follow the rows. Those after a change are paid for from the same budget."]
-        return section(title, _list(said))
-    kept = f"{_many(changes.kept, 'earlier copy is', 'earlier copies are')} kept beside the copy"
-    kept += f", of which {changes.emptied} without the table." if changes.emptied else "."
+        text = "Answers follow the rows. Answers after a change are charged to the same privacy budget."
+        return section(title, _list([text]))
+    kept = f"The folder keeps {_many(changes.kept, 'earlier summary table', 'earlier summary tables')}"
+    kept += f", {changes.emptied} of them without the table." if changes.emptied else "."
     if not changes.registered:
-        said = [
-            "The copy was made without ids of persons. It stays as it is when rows change, and cannot be "
-            "renewed; nobody can be erased from it by name. A further copy would be without a bound on what "
-            "both tell together.",
-            kept,
-        ]
-        return section(title, _list(said))
+        text = (
+            "The summary table was made without ids of people. It does not change with the rows, and cannot "
+            "be updated; nobody can be erased from it by name. Nothing would bound what this table and a "
+            "second, unrelated one disclose together."
+        )
+        return section(title, _list([text, kept]))
     if changes.damage:
         return section(title, _list([changes.damage, kept]))
-    body = _list([*_persons(changes), kept])
+    body = _list([*_people(changes), kept])
     rows = [
         (
             str(one.number),
@@ -117,7 +116,7 @@ def history_section(changes: Changes, mode: str) -> str:
         for one in changes.summaries
     ]
     if rows:
-        head = ("summary", "answered from since (UTC)", "by", "groups added", "taken out", "digest")
+        head = ("summary table", "in use since (UTC)", "approved by", "groups added", "withdrawn", "digest")
         body += table(head, rows, left=(1, 2, 5))
     if changes.erasures:
         lines = [
@@ -125,37 +124,38 @@ def history_section(changes: Changes, mode: str) -> str:
             for e in changes.erasures
         ]
         body += '<h3 class="next">Erasures</h3>' + table(
-            ("when (UTC)", "by", "groups taken out"), lines, left=(0, 1)
+            ("when (UTC)", "by", "groups withdrawn"), lines, left=(0, 1)
         )
-    return section(title, body, "From registry.sqlite and erasures.json, which name persons by digests only.")
+    return section(title, body, "From registry.sqlite and erasures.json, which hold only digests of people.")
 
 
-def _persons(changes: Changes) -> list[str]:
-    many = Counter(changes.people)
-    said = [
-        "Copies are renewed by rules under which no combination of all that was ever shown is about fewer "
-        f"persons than a group has. {_many(changes.groups, 'group was', 'groups were')} ever shown.",
-        f"{_many(many[DISCLOSED], 'person is', 'persons are')} shown now.",
-        f"{_many(many[RETURNS], 'person was', 'persons were')} shown before and may be shown again: they "
-        "wait for a renewal with others they can be with, or have left the file.",
-        f"{_many(many[UNDECIDED], 'person was', 'persons were')} shown before, and the next renewal decides "
-        "whether they can return.",
-        f"{_many(many[WITHHELD], 'person is', 'persons are')} held back for ever, so that others could return.",
-        f"{_many(many[ERASED], 'person was', 'persons were')} erased, and will never be shown again."
-        if many[ERASED]
+def _people(changes: Changes) -> list[str]:
+    count = Counter(changes.people)
+    sentences = [
+        "Summary tables are updated by rules under which no combination of all sums ever disclosed is about "
+        "fewer people than a group has.",
+        f"{_many(changes.groups, 'group was', 'groups were')} ever disclosed.",
+        f"{_many(count[DISCLOSED], 'person is', 'people are')} disclosed now.",
+        f"{_many(count[RETURNS], 'person was', 'people were')} disclosed before and may be disclosed again: "
+        "they are pending until an update can group them with others, or have left the file.",
+        f"{_many(count[UNDECIDED], 'person was', 'people were')} disclosed before, and the next update "
+        "decides whether they can return.",
+        f"{_many(count[WITHHELD], 'person is', 'people are')} withheld for ever, so that others can return.",
+        f"{_many(count[ERASED], 'person was', 'people were')} erased, and will not be disclosed again."
+        if count[ERASED]
         else "Nobody was erased.",
     ]
     if changes.states:
         parts = "; ".join(
             f"{state}: {changes.states[state]}" for state in STATES if changes.states.get(state)
         )
-        said.append(f"Of {sum(changes.states.values()):,} persons in the file at the last renewal: {parts}.")
+        sentences.append(f"The last update had {sum(changes.states.values()):,} people in its file: {parts}.")
     if changes.pending is not None:
-        out, added = changes.pending
-        said.append(
-            f"A renewal waits for approval: it takes {_many(out, 'group', 'groups')} out and adds {added}."
+        groups = _many(changes.pending[0], "group", "groups")
+        sentences.append(
+            f"An update waits for approval: it withdraws {groups} and adds {changes.pending[1]}."
         )
-    return said
+    return sentences
 
 
 def _many(count: int, one: str, more: str) -> str:

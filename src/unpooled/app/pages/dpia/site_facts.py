@@ -1,4 +1,4 @@
-"""The facts of a dossier, from a site's folder: policy, copy, approval, log, and the attack on the log."""
+"""The facts of a DPIA report, from a site's folder: policy, summary table, approval, log and attack."""
 
 import json
 from contextlib import suppress
@@ -27,18 +27,18 @@ _FILES = (f"summary/{TABLE}", f"summary/{ABOUT}", f"summary/{APPROVED}", "policy
 
 @dataclass(frozen=True, eq=False)
 class SiteFacts:
-    """All that a dossier says, before it is put into words."""
+    """The facts of a DPIA report, before they are put into words."""
 
     folder: Path
-    policy: Policy | None  # None: it is not known
+    policy: Policy | None  # None: unknown
     policy_from: str
     summary: SummaryTable | None
     settings: SummarySettings | None
-    rare: tuple[str, ...] | None  # columns in which a rare level is counted as the commonest; None: not known
+    rare: tuple[str, ...] | None  # columns in which a rare category counts as the most common; None: unknown
     summary_digest: str
     changes: Changes
-    renewal_pending: bool  # a renewal is made, and nobody has approved it yet
-    approval: dict[str, str]  # who approved the copy, and when; empty: nobody
+    renewal_pending: bool  # there is an update that nobody has approved yet
+    approval: dict[str, str]  # who approved the summary table, and when; empty: nobody
     record: LogReport | None  # None: nothing has left
     attack: Attack | None  # None: nothing to attack, or the log is damaged
     versions: tuple[str, ...]  # of the package, as the log names them
@@ -46,12 +46,14 @@ class SiteFacts:
 
     @property
     def name(self) -> str:
-        said = self.record.site if self.record is not None else ""
-        return said or (self.policy.site.id if self.policy is not None else "") or self.folder.resolve().name
+        logged = self.record.site if self.record is not None else ""
+        return (
+            logged or (self.policy.site.id if self.policy is not None else "") or self.folder.resolve().name
+        )
 
     @property
     def mode(self) -> str:
-        """The protection: of the policy, or else as the log or the copy tells."""
+        """The mode of the policy, or else that of the log."""
         if self.policy is not None:
             return self.policy.protect.mode
         return (
@@ -66,31 +68,38 @@ def read(
     *,
     only_look: bool = False,
 ) -> SiteFacts:
-    """The facts of the site in a folder. InputError if it is no site's; LedgerError if its copy was changed.
+    """Return the facts of the site in a folder.
 
     ``only_look``: nothing in the folder is written or locked, while the site may be answering.
+
+    Raises
+    ------
+    InputError
+        The folder is not that of a site.
+    LedgerError
+        The summary table was changed.
     """
     place = (ReadOnlySummaryFolder if only_look else SummaryFolder)(folder)
     log = folder / "log.jsonl"
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not place.exists and not log.exists():
-        raise InputError(f"{folder}: not the folder of a site: it has neither a copy nor a log")
-    waits = place.pending
+        raise InputError(f"{folder}: not the folder of a site: it has neither a summary table nor a log")
+    pending = place.pending
     record = overview.read(log, log_heads, only_look=only_look, policy=policy) if log.exists() else None
     rules, where = policy_of(folder, policy, record)
-    copy = place.read() if place.exists else None
+    summary = place.read() if place.exists else None
     return SiteFacts(
         folder,
         rules,
         where,
-        copy,
-        place.settings() if copy is not None else None,
+        summary,
+        place.settings() if summary is not None else None,
         rare_categories_in(place.path),
-        place.digest if copy is not None else "",
-        data_changes.read(folder, registered=copy is not None and place.registered),
-        waits,
-        _approval(place) if copy is not None else {},
+        place.digest if summary is not None else "",
+        data_changes.read(folder, registered=summary is not None and place.registered),
+        pending,
+        _approval(place) if summary is not None else {},
         record,
         _attacked(record),
         _versions(log) if record is not None else (),
@@ -103,13 +112,13 @@ def read(
 
 
 def policy_of(folder: Path, given: Path | None, record: LogReport | None) -> tuple[Policy | None, str]:
-    """The policy of a site, None if it is not known, and where it is from."""
+    """Return the policy of a site, None if it is unknown, and its source."""
     path = given or folder / "policy.toml"
     if given is not None or path.exists():
         return load(path), path.name
     if record is None or not record.policies or record.policies[-1] == Policy().digest:
-        return Policy(), "the rules that hold where no policy is given"
-    return None, f"not in the folder; the log names digest {record.policies[-1][:16]}, say --policy FILE"
+        return Policy(), "the default rules"
+    return None, f"not in the folder; the log names digest {record.policies[-1][:16]}. Use --policy FILE"
 
 
 def _approval(place: SummaryFolder) -> dict[str, str]:
@@ -128,9 +137,9 @@ def _attacked(record: LogReport | None) -> Attack | None:
 
 
 def _versions(log: Path) -> tuple[str, ...]:
-    said = [
+    versions = [
         str(entry.get("version") or "")
         for _, entry in entries(log)
         if entry and entry.get("kind") == "opening"
     ]
-    return tuple(dict.fromkeys(filter(None, said)))
+    return tuple(dict.fromkeys(filter(None, versions)))
