@@ -91,7 +91,7 @@ def test_what_it_says_of_a_site_with_a_summary_table_is_in_its_folder(sites):
     assert about["digest"] in text
     assert opening["policy"] in text
     assert f"unpooled {opening['version']}" in text
-    assert f"{summary.people.sum():.0f} persons in {len(summary)} groups" in text
+    assert f"{summary.people.sum():.0f} people in {len(summary)} groups" in text
     assert f"approved by {escaped(ODD)} on" in text
     assert ODD not in text
     for run_ in facts.record.runs:
@@ -101,8 +101,8 @@ def test_what_it_says_of_a_site_with_a_summary_table_is_in_its_folder(sites):
         for line in lines:
             assert escaped(line) in text
     assert "OpenSAFELY" in text
-    assert f"{len(on_log(folder / 'log.jsonl').rows)} lines were found" in text
-    assert "The log is whole" in text
+    assert f"{len(on_log(folder / 'log.jsonl').rows)} rows. The site answered from its summary table" in text
+    assert "The log is intact" in text
     for field in ("Purpose", "Legal basis", "Retention", "Signature"):
         assert field in text
 
@@ -111,15 +111,15 @@ def test_the_attack_on_a_raw_site_is_counted(sites):
     text = page(read(sites / "raw" / "a"))
     found = len(on_log(sites / "raw" / "a" / "log.jsonl").rows)
     assert found > 0
-    assert f"{found} rows were found" in text
-    assert "nothing but the contract with its partners protects them" in text
+    assert f"It found {found} rows;" in text
+    assert "only the contract with its partners protects them" in text
 
 
 def test_a_site_with_noise_that_answered_nothing(sites):
     text = page(read(sites / "dp" / "a"))
     assert "Nothing has left this site" in text
-    assert "with noise that is paid for" in text
-    assert "0 rows were found" in text
+    assert "every answer is noisy and charged to one privacy budget" in text
+    assert "It found 0 rows;" in text
 
 
 def patients(numbers, seed=0):
@@ -133,7 +133,7 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
     """A summary table that is renewed, of which two are erased, and that is renewed again without an approval."""
     place = SummaryFolder(tmp_path)
     place.make(patients(range(90)), SummarySettings(min_group_size=5, person="id"))
-    assert "ever shown" in page(read(tmp_path))  # nobody approved it yet
+    assert "ever disclosed" in page(read(tmp_path))  # nobody approved it yet
     place.approve(by="Dr. Low")
     plan = renew(place, patients(range(6, 130)))
     place.approve(by="Dr. High")
@@ -143,20 +143,19 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
         history, summaries = registry.history(), registry.summaries()
     facts = read(tmp_path)
     text = page(facts)
-    assert "Rows are read once" not in text
-    assert "when a copy is made, and when it is renewed" in text
-    assert f"{len(history.groups)} groups were ever shown" in text
+    assert "reads rows to make the summary table and to update it, and not to answer" in text
+    assert f"{len(history.groups)} groups were ever disclosed" in text
     live = sum(len(history.groups[n].members) for n in history.live)
     held = {p for withheld in history.withheld.values() for p in withheld} - history.erased
     assert live
     assert held
-    assert f"{live} persons are shown now" in text
-    assert f"{len(held)} persons are held back for ever" in text
-    assert "2 persons were erased" in text
+    assert f"{live} people are disclosed now" in text
+    assert f"{len(held)} people are withheld for ever" in text
+    assert "2 people were erased" in text
     assert sum(facts.changes.people.values()) == len({*history.people, *history.erased})
     waits = list(plan.states.values()).count(NEW_PENDING)
     assert waits
-    assert "Of 124 persons in the file at the last renewal" in text
+    assert "The last update had 124 people in its file: " in text
     assert f"pending, new: {waits}" in text
     assert [one.approved_by for one in summaries] == ["Dr. Low", "Dr. High", ODD]
     assert [(one.added, one.retired) for one in summaries][1:] == [
@@ -169,10 +168,10 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
     for name in ("registry.sqlite", "erasures.json"):
         assert f"SHA-256 of {name}" in text
         assert sha256((tmp_path / name).read_bytes()).hexdigest() in text
-    assert "2 earlier copies are kept beside the copy, of which" in text
+    assert "The folder keeps 2 earlier summary tables, " in text
     further = renew(place, patients(range(12, 140)))
     text = page(read(tmp_path))
-    assert f"it takes {len(further.retired)} groups out and adds {len(further.added)}" in text
+    assert f"it withdraws {len(further.retired)} groups and adds {len(further.added)}" in text
     (tmp_path / "registry.sqlite").write_bytes(b"nothing" * 100)
     refused("site", "dpia", tmp_path)
     place.renewal.rename(tmp_path / "away")
@@ -182,9 +181,9 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
 
 def test_a_summary_table_without_ids_says_that_it_cannot_be_renewed(sites):
     text = page(read(sites / "summary" / "a"))
-    assert "The copy was made without ids of persons" in text
-    assert "when it is renewed" not in text
-    assert "what an answer differs by" in page(read(sites / "raw" / "a"))
+    assert "The summary table was made without ids of people" in text
+    assert "to update it" not in text
+    assert "the difference of two answers is that row" in page(read(sites / "raw" / "a"))
 
 
 def test_every_threat_names_a_test_that_there_is():
@@ -247,14 +246,14 @@ def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
     folder = sites / "summary" / "b"
     code, text = call("site", "dpia", folder)
     assert code == 0
-    assert f"written: {folder / 'dossier.html'}" in text
+    assert f"written: {folder / 'dpia.html'}" in text
     assert "already exists. Use --overwrite" in refused("site", "dpia", folder)
     assert call("site", "dpia", folder, "--overwrite")[0] == 0
     assert call("site", "dpia", folder, "--html", tmp_path / "mine.html")[0] == 0
     assert "no such folder" in refused("site", "dpia", tmp_path / "none")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "not the folder of a site: it has neither a copy nor a log" in refused("site", "dpia", empty)
+    assert "not the folder of a site: it has neither a summary table nor a log" in refused("site", "dpia", empty)
     assert not list(empty.iterdir())
     (empty / "bad.toml").write_text("format = 1\nx = 1\n")
     assert "unknown section or key 'x'" in refused(
@@ -274,8 +273,8 @@ def test_a_changed_summary_table_is_refused_and_a_changed_log_stands_first(tmp_p
     log = folder / "log.jsonl"
     log.write_text(log.read_text().replace('"protection":"summary"', '"protection":"none"', 1))
     text = page(read(folder))
-    assert text.index("THE LOG IS NOT WHOLE") < text.index("What is processed")
+    assert text.index("THE LOG IS NOT INTACT") < text.index("What is processed")
     table = folder / "summary" / "table.csv"
     table.write_text(table.read_text().replace("5", "6", 1))
     assert refused("site", "dpia", folder)
-    assert not (folder / "dossier.html").exists()
+    assert not (folder / "dpia.html").exists()

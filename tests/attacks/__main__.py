@@ -1,4 +1,4 @@
-"""``python -m tests.attacks``: how many of 200 persons each attack finds, under every protection."""
+"""``python -m tests.attacks``: how many of 200 people each attack finds, under every protection."""
 
 import sys
 from pathlib import Path

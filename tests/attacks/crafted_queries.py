@@ -1,4 +1,4 @@
-"""Attacks by a coordinator who asks what it likes: each returns values that it takes for persons' own.
+"""Attacks by a coordinator who asks what it likes: each returns values that it takes for people' own.
 
 ``ask(question, transform=None, seed=0)`` puts one question to the real ``respond`` of one site, in a round of its
 own; None is a refusal. What an attack returns is compared with the rows by ``persons_found``.
@@ -33,7 +33,7 @@ NAMES = ("x", "y", "lab", "kind")
 
 
 def rows_of(seed: int, n: int = 200) -> Table:
-    """Two full columns, one with a single hole, a category with one rare level."""
+    """Two full columns, one with a single missing value, a category with one rare category."""
     rng = np.random.default_rng(seed)
     centers = rng.uniform(-10, 10, (4, 2))
     X = centers[rng.integers(4, size=n)] + rng.normal(0, 2, (n, 2))
@@ -60,7 +60,7 @@ def asking(site: Site) -> Ask:
     return ask
 
 
-def persons_found(found: Any, table: Table) -> int:
+def people_found(found: Any, table: Table) -> int:
     """Rows of the table that are among the values found, exact to 1e-6 of a column's spread."""
     found = np.atleast_2d(np.asarray(found, dtype=float))
     if not found.size:
@@ -137,8 +137,8 @@ def a_border_that_moves(ask: Ask, rng: np.random.Generator) -> Any:
 
 
 @listed
-def a_border_that_moves_under_new_views(ask: Ask, rng: np.random.Generator) -> Any:
-    """A view of its own for every question, so that none was seen before."""
+def a_border_that_moves_under_new_transforms(ask: Ask, rng: np.random.Generator) -> Any:
+    """A transform of its own for every question, so that none was seen before."""
 
     def transform() -> Any:
         return Preparation((Number("x", rng.normal(), 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
@@ -202,8 +202,8 @@ def the_fill_as_a_hook(ask: Ask, rng: np.random.Generator) -> Any:
 
 
 @listed
-def a_rare_level_as_a_hook(ask: Ask, rng: np.random.Generator) -> Any:
-    """Whoever has a rare level is far away along that level, and a cell of his own."""
+def a_rare_category_as_a_hook(ask: Ask, rng: np.random.Generator) -> Any:
+    """Whoever has a rare category is far away along that category, and a cell of their own."""
     hook = Preparation((*PLAIN.columns, Category("kind", ("rare",), False, 0, 1e-6)), drop=False)
     reply = ask(AskClusterSums(np.array([[[0.0, 0.0, 0.0], [0.0, 0.0, 1e6]]])), hook)
     return [] if reply is None or not reply.mass[0, 1] else [reply.sums[0, 1, :2] / reply.mass[0, 1]]
@@ -294,11 +294,11 @@ def an_honest_scan(ask: Ask, rng: np.random.Generator) -> Any:
         run(Analysis(PreparationOptions(columns=("x", "y")), methods), RemoteFederation(Wire()), seed=1)
     except Exception:
         return []
-    return attack([s for s in spaces.values() if s.shown]).rows if spaces else []
+    return attack([s for s in spaces.values() if s.disclosed]).rows if spaces else []
 
 
 @listed
-def affine_views_of_the_table(ask: Ask, rng: np.random.Generator) -> Any:
-    """A view of arrays asked of a table, in case it shows what a preparation does not."""
+def affine_transforms_of_the_table(ask: Ask, rng: np.random.Generator) -> Any:
+    """A transform of arrays asked of a table, in case it shows what a preparation does not."""
     reply = ask(AskClusterSums(rng.normal(size=(1, 3, 4))), Affine(np.zeros(4), np.ones(4)))
     return [] if reply is None else (reply.sums / np.maximum(reply.mass, 1)[..., None]).reshape(-1, 4)[:, :2]

@@ -1,4 +1,4 @@
-"""A coordinator that drives the stages of a secure sum one by one, through the doors of real sites."""
+"""A coordinator that drives the stages of a secure sum one by one, through real sites."""
 
 from dataclasses import replace
 

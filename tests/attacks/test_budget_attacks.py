@@ -241,7 +241,7 @@ def test_a_failure_is_in_the_log_and_is_tried_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(AskMoments, "answer_all", lambda self, batch: 1 / 0)
         (reply,) = codec.unwrap(site.respond(request), expect=Response).replies
-    assert reply.reason == "failed with ZeroDivisionError; the site's own log says more"
+    assert reply.reason == "failed with ZeroDivisionError; the site's own log has the details"
     site.close()
     lines = [entry for _, entry in entries(tmp_path / "log.jsonl")]
     assert [line["kind"] for line in lines] == ["opening", "refusal"]
@@ -647,7 +647,7 @@ def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
     ledger.unlink()
     done = CliRunner().invoke(app, ["site", "log", "--verify", str(tmp_path)])
     assert done.exit_code == 1
-    assert "there is no ledger beside the log" in done.output
+    assert "there is no ledger next to the log" in done.output
     ledger.write_bytes(kept)
     lone = tmp_path / "lone"
     lone.mkdir()

@@ -1,9 +1,9 @@
-"""Every crafted attack, against the three protections: nothing beyond the copy, nothing under noise."""
+"""Every crafted attack, against the three protections: nothing beyond the summary table, nothing under noise."""
 
 import numpy as np
 import pytest
 
-from attacks.crafted_queries import ATTACKS, NAMES, asking, numbers, persons_found, rows_of
+from attacks.crafted_queries import ATTACKS, NAMES, asking, numbers, people_found, rows_of
 from unpooled import Site
 from unpooled.data import Table
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
@@ -18,7 +18,7 @@ PROTECTED = {
     "raw": '[protect]\nmode = "raw"',
 }
 BLIND = {  # attacks that find nothing even without a rule, and why they are kept
-    "affine views of the table",  # a table refuses such a view
+    "affine views of the table",  # a table refuses such a transform
 }
 
 
@@ -29,12 +29,12 @@ def opened(mode: str, table: Table) -> Site:
 
 
 def attacked(name: str, mode: str, seed: int = 0) -> int:
-    """How many persons an attack finds."""
+    """How many people an attack finds."""
     table = rows_of(seed)
     site = opened(mode, table)
     ask = asking(site)
     ask.site = site
-    return persons_found(ATTACKS[name](ask, np.random.default_rng(seed)), table)
+    return people_found(ATTACKS[name](ask, np.random.default_rng(seed)), table)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -53,7 +53,7 @@ def test_the_attack_is_an_attack(name):
     assert attacked(name, "none") > 0
 
 
-# ---------------------------------------------------------------- persons, time, a dominating person
+# ---------------------------------------------------------------- people, time, a dominating person
 
 
 def test_six_visits_of_one_patient_are_one_person():
@@ -64,10 +64,10 @@ def test_six_visits_of_one_patient_are_one_person():
     cell = AskClusterSums(np.array([[[0.0, 0.0], [50.0, 0.0]]]))
     from attacks.crafted_queries import PLAIN
 
-    shown = asking(opened("raw", table))(cell, PLAIN)
-    assert shown.mass[0, 1] == 6  # a minimum of rows shows the patient
-    copied = open_site("target", table, parse("format = 1\n[protect]\nperson = 'who'"))
-    assert asking(copied)(cell, PLAIN).mass[0, 1] == 0
+    disclosed = asking(opened("raw", table))(cell, PLAIN)
+    assert disclosed.mass[0, 1] == 6  # a minimum of rows shows the patient
+    summarized = open_site("target", table, parse("format = 1\n[protect]\nperson = 'who'"))
+    assert asking(summarized)(cell, PLAIN).mass[0, 1] == 0
 
 
 def test_a_row_that_is_added_changes_nothing_until_a_new_summary_table(tmp_path):
@@ -84,19 +84,19 @@ def test_a_row_that_is_added_changes_nothing_until_a_new_summary_table(tmp_path)
     after = asking(site)(cell, PLAIN, seed=1)
     site.close()
     assert np.array_equal(before.sums, after.sums)
-    trusted = [asking(opened("raw", t))(cell, PLAIN) for t in (table, more)]
-    change = (trusted[1].sums - trusted[0].sums).sum(axis=(0, 1)) + 7 - 7
+    raw = [asking(opened("raw", t))(cell, PLAIN) for t in (table, more)]
+    change = (raw[1].sums - raw[0].sums).sum(axis=(0, 1)) + 7 - 7
     assert np.abs(change).max() > 1  # where rows are asked, the difference is the new person
 
 
 @pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
 def test_a_dominating_person_cannot_be_read_off(far):
-    """One person at a million: neither his value nor its size follows from any cell."""
+    """One person at a million: neither their value nor its size follows from any cell."""
     rng = np.random.default_rng(2)
     x = rng.normal(50, 10, 300)
     x[17] = far
-    copy = microaggregate(np.stack([x, rng.normal(size=300)], axis=1), SummarySettings(min_group_size=5))
-    assert np.abs(copy.means["0"] - 50).max() < 100
+    summary = microaggregate(np.stack([x, rng.normal(size=300)], axis=1), SummarySettings(min_group_size=5))
+    assert np.abs(summary.means["0"] - 50).max() < 100
     others = microaggregate(
         np.stack([np.where(x == far, 2 * far, x), np.zeros(300)], axis=1), SummarySettings(min_group_size=5)
     )
@@ -104,14 +104,14 @@ def test_a_dominating_person_cannot_be_read_off(far):
 
 
 def test_what_is_found_of_a_summary_table_are_means_of_groups():
-    """The strongest attack on a copy gives the copy: every value it finds is one of its rows."""
+    """The strongest attack on a summary table gives the summary table: every value it finds is one of its rows."""
     table = rows_of(3)
     site = opened("summary", table)
     ask = asking(site)
     found = np.asarray(ATTACKS["seeds of a local clustering"](ask, np.random.default_rng(0)))
-    copy = microaggregate(table)
-    groups = np.stack([copy.means["x"], copy.means["y"]], axis=1)
+    summary = microaggregate(table)
+    groups = np.stack([summary.means["x"], summary.means["y"]], axis=1)
     near = np.abs(found[:, None] - groups[None]).max(axis=2).min(axis=1)
     assert near.max() < 1e-9
-    assert persons_found(found, table) == 0
+    assert people_found(found, table) == 0
     assert len(numbers(table)) == 200

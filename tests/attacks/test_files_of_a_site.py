@@ -48,8 +48,8 @@ def test_no_file_and_no_payload_holds_a_value_or_an_id_in_any_form(tmp_path):
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     payloads = [data for entry in log for data in packed_in(entry)]
     assert len(payloads) >= 6  # three questions, three answers
-    hidden = [b"secret-path", b"surname", b"Name3", b"ZZ3"]
-    hidden += [repr(v).encode() for v in values] + [struct.pack("<d", v) for v in values]
+    secrets = [b"secret-path", b"surname", b"Name3", b"ZZ3"]
+    secrets += [repr(v).encode() for v in values] + [struct.pack("<d", v) for v in values]
     for data in (*files, *payloads, *answers):
-        for secret in hidden:
+        for secret in secrets:
             assert secret not in data

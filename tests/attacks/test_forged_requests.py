@@ -206,7 +206,7 @@ def test_what_was_paid_and_could_not_be_kept_is_paid_again_and_never_disclosed(t
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "keep", full)
         assert reasons(asked(site, request_id, part)) == [
-            "failed with LedgerError; the site's own log says more"
+            "failed with LedgerError; the site's own log has the details"
         ]
     first = asked(site, request_id, part)
     assert spent(site) == pytest.approx(2 * CHEAP.privacy_cost)

@@ -10,7 +10,7 @@ from unpooled.site.log_files import segments
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
 
 
@@ -25,4 +25,4 @@ def test_the_mode_is_named_where_the_files_before_are_kept_elsewhere(tmp_path, m
     kept.unlink()
     assert segments(tmp_path / "log.jsonl") == [tmp_path / "log.jsonl"]
     with pytest.raises(LedgerError, match=rf'answered without noise \(mode = "{mode}"\) before'):
-        open_site("a", X, parse(NOISE), tmp_path)
+        open_site("a", X, parse(DP), tmp_path)

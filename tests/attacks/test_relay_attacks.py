@@ -1,4 +1,4 @@
-"""Attacks on trees of federations, by those above a region, by a relay, by a member; "said": not stopped."""
+"""Attacks on trees of federations, by those above a relay, by a relay, by a member; "said": not stopped."""
 
 from dataclasses import replace
 
@@ -40,8 +40,8 @@ def above(members, **more):
 
 
 def asked(federation, question, request_id=REQUEST_ID):
-    (got,) = federation.ask(request_id, (Ask("total", federation.sites, question),))
-    return got
+    (result,) = federation.ask(request_id, (Ask("total", federation.sites, question),))
+    return result
 
 
 # ---------------------------------------------------------------- a cluster that one site alone has rows of
@@ -66,36 +66,36 @@ def regions_of(rows, **rules):
 
 
 def own_numbers(rows, seen):
-    """How many sums of one site's cells an attacker reads above the regions."""
+    """How many sums of one site's cells an attacker reads above the relays."""
     found = set()
     for request, answer in seen:
         for part, reply in zip(request.parts, answer.replies, strict=True):
             if not (isinstance(reply, PartialSum) and isinstance(part.question, AskClusterSums)):
                 continue
-            region = reply.reply()
+            relay_sum = reply.reply()
             for site, X in rows.items():
                 own = asked(Simulation.from_rows({site: X}), part.question).total()
-                same = (region.mass == own.mass) & (own.mass > 0)
-                same &= np.isclose(region.sums, own.sums, rtol=1e-9, atol=1e-9).all(axis=-1)
+                same = (relay_sum.mass == own.mass) & (own.mass > 0)
+                same &= np.isclose(relay_sum.sums, own.sums, rtol=1e-9, atol=1e-9).all(axis=-1)
                 found |= {(site, part.question.centers.tobytes(), *at) for at in np.argwhere(same).tolist()}
     return len(found)
 
 
 def left_over(rows, relays, seen):
-    """Region by region and set of cells: how many sites the rows come from that its cells leave out."""
+    """Relay by relay and set of cells: how many sites the rows come from that its cells leave out."""
     least = []
     members = {relay.name: relay.members for relay in relays}
     for name, request, answer in seen:
         for part, reply in zip(request.parts, answer.replies, strict=True):
             if not (isinstance(reply, PartialSum) and isinstance(part.question, AskClusterSums)):
                 continue
-            region = reply.reply().mass
+            relay_sum = reply.reply().mass
             own = {
                 s: asked(Simulation.from_rows({s: rows[s]}), part.question).total().mass
                 for s in members[name]
             }
-            for r in range(len(region)):
-                there = {s: (own[s][r] > 0) & (region[r] == 0) for s in own}
+            for r in range(len(relay_sum)):
+                there = {s: (own[s][r] > 0) & (relay_sum[r] == 0) for s in own}
                 left = sum(bool(mask.any()) for mask in there.values())
                 if left:
                     least.append(left)
@@ -103,7 +103,7 @@ def left_over(rows, relays, seen):
 
 
 class Named(Tapped):
-    """The same, with the name of the region that answered."""
+    """The same, with the name of the relay that answered."""
 
     def send_and_receive(self, requests):
         came = super().send_and_receive(requests)
@@ -138,13 +138,13 @@ def test_no_cell_of_fewer_sites_goes_up_nor_follows_from_the_total(seed):
 def test_what_is_left_out_costs_the_rows_of_small_clusters_and_nothing_where_all_sites_have_all():
     rows = one_cluster_a_site(0)
     _, _, exact = tapped_run(rows)
-    _, _, hidden = tapped_run(rows, min_sites=3, min_contributors=3)
+    _, _, suppressed = tapped_run(rows, min_sites=3, min_contributors=3)
     X = np.concatenate(list(rows.values()))
 
     def cost(done):
         return ((X[:, None] - done.state.centers) ** 2).sum(axis=2).min(axis=1).sum()
 
-    assert cost(hidden) > 1.5 * cost(exact)
+    assert cost(suppressed) > 1.5 * cost(exact)
     even = {s: X[i::6] for i, s in enumerate(sorted(rows))}
     start = np.array([[0.0, 0.0], [6.0, 6.0], [45.0, -20.0]])
     both = []
@@ -254,7 +254,7 @@ def test_a_country_cannot_difference_regions_by_other_lists_of_them_nor_replay_a
         for part in request.parts
         if isinstance(part.question, AskShares)
     ]
-    (old_turn, old), (_, last) = begun[0], begun[-1]
+    (old_id, old), (_, last) = begun[0], begun[-1]
     participants = last.participants
     fewer = replace(participants, sites=participants.sites[:3], identities=participants.identities[:3])
     terms = replace(
@@ -273,10 +273,10 @@ def test_a_country_cannot_difference_regions_by_other_lists_of_them_nor_replay_a
         last, terms=replace(terms, participants=participants.digest, threshold=2), keys=last.keys[:3]
     )
     assert "this site's minimum is 3" in stage(relays[0], low, terms.request_id).reason
-    assert stage(relays[0], old, old_turn).reason == "round 0, exchange 0 is over"
-    stage(relays[0], AskKeys("new"), old_turn)  # with new keys it is over, too
+    assert stage(relays[0], old, old_id).reason == "round 0, exchange 0 is over"
+    stage(relays[0], AskKeys("new"), old_id)  # with new keys it is over, too
     fresh = replace(old, terms=replace(old.terms, epoch="new"))
-    assert isinstance(stage(relays[0], fresh, old_turn), Refusal)
+    assert isinstance(stage(relays[0], fresh, old_id), Refusal)
 
 
 # ---------------------------------------------------------------- a relay that lies, a member with two names
@@ -298,30 +298,30 @@ def liar(rows, lie, name="r"):
     return Liar(name, [Site(s, X) for s, X in rows.items()], RelayRules(min_sites=1), lie=lie)
 
 
-def told(**other):
+def claimed(**other):
     return lambda reply: replace(reply, **other) if isinstance(reply, PartialSum) else reply
 
 
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        (told(sites=0), "a sum over 0 sites"),
-        (told(min_contributors=9), "a sum over 3 sites, 9 behind every cell"),
-        (told(kind="ClusterSums"), "a sum of ClusterSums where Moments"),
-        (told(low=(99, 99, 99)), "that is not a sum of numbers"),
+        (claimed(sites=0), "a sum over 0 sites"),
+        (claimed(min_contributors=9), "a sum over 3 sites, 9 behind every cell"),
+        (claimed(kind="ClusterSums"), "a sum of ClusterSums where Moments"),
+        (claimed(low=(99, 99, 99)), "that is not a sum of numbers"),
     ],
 )
 def test_a_sum_that_cannot_be_is_refused_by_name(lie, why):
     rows = split(blobs(1, n=30)[0], 3, 1)
-    got = asked(above([liar(rows, lie)]), AskMoments())
-    assert why in got.refusals["r"]
+    result = asked(above([liar(rows, lie)]), AskMoments())
+    assert why in result.refusals["r"]
 
 
 def test_documented_a_relay_that_lies_about_its_members_is_believed():
     """It may invent sites, or leave a key out. It harms those whose replies it reads anyway, and the sum."""
     rows = {"a": np.ones((5, 2))}
-    got = asked(above([liar(rows, told(sites=50))]), AskMoments())
-    assert got.partial_sum().sites == 50
+    result = asked(above([liar(rows, claimed(sites=50))]), AskMoments())
+    assert result.partial_sum().sites == 50
     shared = {"a": np.ones((5, 2))}
 
     def forgets(reply):

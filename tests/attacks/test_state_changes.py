@@ -1,4 +1,4 @@
-"""Attacks across a change: of protection, copy, rules, study or rows, between two answers of one run.
+"""Attacks across a change: of protection, summary table, rules, study or rows, between two answers of one run.
 
 What was begun under the one is neither repeated nor finished under the other.
 """
@@ -33,13 +33,13 @@ from unpooled.site.study_store import APPROVED, WITHDRAWN, StudyFolder
 from unpooled.site.table_changes import erase
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-NEW_RUN = "begin a new run"
+NEW_RUN = "Start a new run"
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
-COPY = "format = 1\n[protect]\nauto_approve = true\n"
+SUMMARY = "format = 1\n[protect]\nauto_approve = true\n"
 SECURE = '[aggregation]\nsecure = "required"\n'
-NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
-VIEW = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+TRANSFORM = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
 
 
 def asked(site, when, question=None, transform=None):
@@ -47,7 +47,7 @@ def asked(site, when, question=None, transform=None):
     return codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies[0]
 
 
-# ---------------------------------------------------------------- repeated turns
+# ---------------------------------------------------------------- repeated requests
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def asked(site, when, question=None, transform=None):
     [
         (RAW + "min_cluster_size = 2\n", RAW + "min_cluster_size = 20\n"),
         (RAW, RAW + SECURE),
-        (COPY, COPY + SECURE),
-        (COPY, COPY + '[jobs]\nalgorithms = ["dual"]\ndescribe = false\n'),
-        (RAW, COPY),
+        (SUMMARY, SUMMARY + SECURE),
+        (SUMMARY, SUMMARY + '[jobs]\nalgorithms = ["dual"]\ndescribe = false\n'),
+        (RAW, SUMMARY),
     ],
 )
 def test_a_run_that_was_begun_under_other_rules_gets_nothing(tmp_path, before, after):
@@ -77,10 +77,10 @@ def test_a_run_that_was_begun_under_other_rules_gets_nothing(tmp_path, before, a
     "more", ['[site]\ncontact = "somebody else"\n', "[wire]\nmax_message_bytes = 100000\n"]
 )
 def test_a_run_goes_on_where_only_the_contact_or_a_limit_changed(tmp_path, more):
-    site = open_site("a", X, parse(COPY), tmp_path)
+    site = open_site("a", X, parse(SUMMARY), tmp_path)
     first = asked(site, request_id())
     site.close()
-    site = open_site("a", None, parse(COPY + more), tmp_path)
+    site = open_site("a", None, parse(SUMMARY + more), tmp_path)
     assert codec.encode(asked(site, request_id())) == codec.encode(first)
     assert not isinstance(asked(site, request_id(1)), Refusal)
     site.close()
@@ -93,8 +93,8 @@ def ended(settings, study):
 def answered(end, exchange, column="age"):
     question = AskColumns((column,), np.zeros(1), np.ones(1), (), (), False)
     request = Request(request_id(exchange), (Part("total", question, None, 0),))
-    got = end.respond(codec.wrap(request))
-    return codec.unwrap(got).replies[0] if isinstance(got, bytes) else got
+    result = end.respond(codec.wrap(request))
+    return codec.unwrap(result).replies[0] if isinstance(result, bytes) else result
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def test_another_study_of_the_same_run_gets_no_answer_of_the_one_that_was_withdr
         end = ended(hospital, study)
         answered(end, 0)
         folder.decide(study.digest, APPROVED, "an officer")
-        got = answered(end, 0)
+        result = answered(end, 0)
         end.close()
         if number == 0:
-            assert not isinstance(got, Refusal)
+            assert not isinstance(result, Refusal)
             folder.decide(study.digest, WITHDRAWN, "an officer")
-    assert NEW_RUN in got.reason
+    assert NEW_RUN in result.reason
 
 
 def test_a_study_that_was_withdrawn_is_not_approved_again_where_its_file_is_lost(hospital):
@@ -168,11 +168,11 @@ def three(folder, rules, tables):
 
 
 TABLES = {f"s{i}": np.random.default_rng(i).normal(size=(40, 2)) for i in range(3)}
-PERSONS = {
+PEOPLE = {
     name: Table.from_columns({"who": [f"P{i}" for i in range(40)], "x": rows[:, 0], "y": rows[:, 1]})
     for name, rows in TABLES.items()
 }
-WHO = COPY + 'person = "who"\n'
+WHO = SUMMARY + 'person = "who"\n'
 
 
 def reopened(sites, folder, name, table, rules):
@@ -181,19 +181,19 @@ def reopened(sites, folder, name, table, rules):
 
 
 def test_a_sum_that_was_masked_from_rows_is_not_opened_by_a_site_that_has_a_summary_table_now(tmp_path):
-    sites = three(tmp_path, {"s0": RAW, "s1": COPY, "s2": COPY}, TABLES)
+    sites = three(tmp_path, {"s0": RAW, "s1": SUMMARY, "s2": SUMMARY}, TABLES)
     slow = SlowCoordinator(sites)
     slow.begin(request_id(), AskMoments())
     slow.stage(), slow.stage()  # shares, masked replies
-    reopened(sites, tmp_path, "s0", TABLES["s0"], COPY)
+    reopened(sites, tmp_path, "s0", TABLES["s0"], SUMMARY)
     assert slow.rest() is None
     assert NEW_RUN in slow.refused["s0"]
 
 
 def test_a_sum_that_was_masked_with_somebody_is_not_opened_after_his_erasure(tmp_path):
-    sites = three(tmp_path, dict.fromkeys(PERSONS, WHO), PERSONS)
+    sites = three(tmp_path, dict.fromkeys(PEOPLE, WHO), PEOPLE)
     slow = SlowCoordinator(sites)
-    slow.begin(request_id(), AskMoments(), VIEW)
+    slow.begin(request_id(), AskMoments(), TRANSFORM)
     slow.stage(), slow.stage()
     erase(SummaryFolder(tmp_path / "s0"), ["P0"], "an officer")
     assert slow.rest() is None
@@ -201,13 +201,13 @@ def test_a_sum_that_was_masked_with_somebody_is_not_opened_after_his_erasure(tmp
 
 
 def test_one_exchange_is_not_summed_before_and_after_an_erasure(tmp_path):
-    sites = three(tmp_path, dict.fromkeys(PERSONS, WHO + SECURE), PERSONS)
+    sites = three(tmp_path, dict.fromkeys(PEOPLE, WHO + SECURE), PEOPLE)
     slow = SlowCoordinator(sites)
-    slow.begin(request_id(), AskMoments(), VIEW)
+    slow.begin(request_id(), AskMoments(), TRANSFORM)
     assert slow.rest().mass.sum() == 120
     erase(SummaryFolder(tmp_path / "s0"), ["P0"], "an officer")
     reopened(sites, tmp_path, "s0", None, WHO + SECURE)
-    slow.begin(request_id(), AskMoments(), VIEW, epoch="later")
+    slow.begin(request_id(), AskMoments(), TRANSFORM, epoch="later")
     assert NEW_RUN in slow.refused["s0"]
 
 
@@ -230,16 +230,16 @@ def test_one_exchange_is_not_summed_from_rows_that_have_changed(tmp_path):
 
 
 def test_a_sum_over_fewer_sites_than_the_minimum_of_now_is_not_masked(tmp_path):
-    sites = three(tmp_path, dict.fromkeys(TABLES, COPY), TABLES)
+    sites = three(tmp_path, dict.fromkeys(TABLES, SUMMARY), TABLES)
     slow = SlowCoordinator(sites)
     slow.begin(request_id(), AskMoments())
     slow.stage()
-    reopened(sites, tmp_path, "s0", None, COPY + "[aggregation]\nmin_sites = 5\n")
+    reopened(sites, tmp_path, "s0", None, SUMMARY + "[aggregation]\nmin_sites = 5\n")
     assert slow.rest() is None
     assert slow.refused["s0"] == "a sum over 3 sites, and this site's minimum is 5"
 
 
-# ---------------------------------------------------------------- regions
+# ---------------------------------------------------------------- relays
 
 
 class Switch:
@@ -261,7 +261,7 @@ class Switch:
 
 def members():
     rng = np.random.default_rng
-    return [Switch(open_site(f"m{i}", rng(i).normal(size=(12, 2)), parse(COPY))) for i in range(3)]
+    return [Switch(open_site(f"m{i}", rng(i).normal(size=(12, 2)), parse(SUMMARY))) for i in range(3)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -313,17 +313,17 @@ def test_noise_does_not_begin_where_the_file_with_exact_answers_was_archived(tmp
             assert log.rotate() is not None
         return sorted(folder.glob("log-*.jsonl"))[-1]
 
-    site = open_site("a", X, parse(COPY), folder)
+    site = open_site("a", X, parse(SUMMARY), folder)
     asked(site, request_id())
     site.close()
     first = rotated()
-    site = open_site("a", None, parse(COPY), folder)
+    site = open_site("a", None, parse(SUMMARY), folder)
     assert isinstance(asked(site, request_id(1), AskNoisyMoments(0.01, np.full(2, 5.0), 4)), Refusal)
     site.close()
     rotated()
     first.rename(tmp_path / "archived.jsonl")  # as the command says
-    told = json.loads((folder / "log.jsonl").read_text().splitlines()[0])
-    assert told["protections"] == ["summary"]
+    first = json.loads((folder / "log.jsonl").read_text().splitlines()[0])
+    assert first["protections"] == ["summary"]
     shutil.rmtree(folder / "summary")
     with pytest.raises(LedgerError, match="answered without noise"):
-        open_site("a", X, parse(NOISE), folder)
+        open_site("a", X, parse(DP), folder)

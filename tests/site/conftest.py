@@ -1,4 +1,4 @@
-"""A site's folder with the approved copy of 60 patients."""
+"""A site's folder with the approved summary table of 60 patients."""
 
 import pytest
 

@@ -34,8 +34,8 @@ def cells(X, centers):
     )
 
 
-def found_in(*shown):
-    return attack([Space(shown[0].points.shape[1], disclosed=list(shown))])
+def found_in(*disclosed):
+    return attack([Space(disclosed[0].points.shape[1], disclosed=list(disclosed))])
 
 
 def logged(folder, X, algorithm, rules=None, seed=0, table=False):
@@ -94,11 +94,11 @@ def test_a_union_of_two_cells_less_a_third_is_a_row():
 def test_suppressed_cells_count_as_what_is_missing_from_the_total():
     X = np.array([[0.3], [1.1], [2.2], [5.2], [6.4], [7.7]])
     first, second = (cells(X, np.array([[b - 9.0], [b + 9.0]])) for b in (3.0, 6.0))
-    hidden = CellDisclosures(
+    suppressed = CellDisclosures(
         second.points, second.n * [1, 0], second.sums * [[1], [0]], second.squares * [1, 0]
     )
-    assert len(found_in(first, hidden).rows) == 1  # the first alone is the total: 5.2
-    np.testing.assert_allclose(found_in(first, hidden).rows, [[5.2]], atol=1e-9)
+    assert len(found_in(first, suppressed).rows) == 1  # the first alone is the total: 5.2
+    np.testing.assert_allclose(found_in(first, suppressed).rows, [[5.2]], atol=1e-9)
 
 
 def test_a_cell_of_one_row_is_disclosed_alone():
@@ -110,13 +110,13 @@ def test_a_cell_of_one_row_is_disclosed_alone():
 
 def test_repeated_centres_which_fill_up_a_set_hold_no_rows():
     X = np.array([[0.3], [1.1], [2.2], [5.2], [6.4], [7.7]])
-    shown = []
+    disclosed = []
     for border in (3.0, 6.0):
         c = np.array([[border - 9], [border + 9], [border + 9]])
         question = AskClusterSums(c[None])
         reply = question.answer(SiteBatch(X, np.array([0, 6]), None, np.zeros(1, np.uint64)))
-        shown.extend(disclosed_in(question, reply))
-    np.testing.assert_allclose(found_in(*shown).rows, [[5.2]], atol=1e-9)
+        disclosed.extend(disclosed_in(question, reply))
+    np.testing.assert_allclose(found_in(*disclosed).rows, [[5.2]], atol=1e-9)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -197,13 +197,13 @@ def test_noise_gives_no_row(tmp_path):
 
 def test_sums_with_noise_added_give_no_row():
     rng = np.random.default_rng(0)
-    X, shown = rng.normal(size=(200, 2)), []
+    X, disclosed = rng.normal(size=(200, 2)), []
     for _ in range(60):
         c = cells(X, rng.normal(size=(4, 2)))
         n = np.maximum(c.n + rng.integers(-1, 2, size=4), 0.0)
         noise = rng.normal(size=(2, 4), scale=1e-3)
-        shown.append(CellDisclosures(c.points, n, c.sums + noise[0][:, None], c.squares + noise[1]))
-    assert len(found_in(*shown).rows) == 0
+        disclosed.append(CellDisclosures(c.points, n, c.sums + noise[0][:, None], c.squares + noise[1]))
+    assert len(found_in(*disclosed).rows) == 0
 
 
 def test_secure_sums_give_no_row(tmp_path):

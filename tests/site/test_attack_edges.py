@@ -1,4 +1,4 @@
-"""The attack where little was shown, where rows lie between groups, and where its time is over."""
+"""The attack where little was disclosed, where rows lie between groups, and where its time is over."""
 
 import numpy as np
 import pytest
@@ -29,25 +29,25 @@ def test_where_nothing_was_disclosed_nothing_is_found():
 def test_without_a_total_a_difference_of_disclosed_cells_is_still_a_row():
     """A cell is hidden in every reply, so that nobody knows how many rows there are."""
     sides = [remote(b) for b in (2.0, 3.0)]
-    hidden = [
+    suppressed = [
         CellDisclosures(s.points, s.n * [1, 0], s.sums * [[1], [0]], s.squares * np.array([1.0, 0.0]))
         for s in sides
     ]
-    assert found_in(*hidden).rows.round(9).tolist() == [[2.7]]
-    assert len(found_in(hidden[0]).rows) == 0
+    assert found_in(*suppressed).rows.round(9).tolist() == [[2.7]]
+    assert len(found_in(suppressed[0]).rows) == 0
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_row_between_two_cells_is_taken_from_both_together(side):
     """None can tell in which of two cells a row is that is as near to one as to the other."""
     rows = np.array([[-4.0], [-3.0], [0.0], [2.5], [3.0], [6.0]])
-    centers, tied = np.array([[-3.5], [3.5]]), np.array([side, 1 - side])
+    centers, nearest = np.array([[-3.5], [3.5]]), np.array([side, 1 - side])
     far = cells(np.delete(rows, 2, axis=0), centers)
     with_row = CellDisclosures(
         centers,
-        far.n + (tied == 0),
-        far.sums + np.where(tied == 0, 0.0 - centers[:, 0], 0.0)[:, None],
-        far.squares + np.where(tied == 0, 3.5**2, 0.0),
+        far.n + (nearest == 0),
+        far.sums + np.where(nearest == 0, 0.0 - centers[:, 0], 0.0)[:, None],
+        far.squares + np.where(nearest == 0, 3.5**2, 0.0),
     )
     space = Space(1, disclosed=[with_row])
     space.prepare()
@@ -80,7 +80,7 @@ def test_a_move_of_one_step_shows_the_sums_of_its_rows():
         np.testing.assert_allclose(getattr(one, name), getattr(by_hand, name), atol=1e-12)
     assert answered(AskLocalMoves(centers, 3, "counts")) == []  # of several steps it is no sum of known rows
     assert answered(AskLocalMoves(centers, 1, "rows")) == []
-    assert [shown.kind for shown in answered(AskMoments())] == ["all"]
+    assert [cells.kind for cells in answered(AskMoments())] == ["all"]
 
 
 def test_an_attack_ends_when_its_time_is_over(monkeypatch):

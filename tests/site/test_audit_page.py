@@ -22,8 +22,8 @@ RULES = {
     "raw": '[protect]\nmode = "raw"',
 }
 SAYS = {
-    "summary": "It answered from its copy (digest ",
-    "dp": "It answered from its rows, with noise that was paid for from the privacy budget.",
+    "summary": "The site answered from its summary table (digest ",
+    "dp": "The site answered from its rows, with noise that was charged to the privacy budget.",
     "raw": "rows",
 }
 
@@ -32,7 +32,7 @@ def account(folder) -> tuple[str, str]:
     """What the terminal and the page say."""
     record = read(folder)
     assert record.intact
-    return " ".join(text for _, said in lines(record) for text in said), page(record)
+    return " ".join(text for _, printed in lines(record) for text in printed), page(record)
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def test_it_counts_what_could_be_read_singly_and_what_left_masked(opened, tmp_pa
     federation = opened("summary", SecureSums())
     run_protocol(total(federation.sites, AskMoments()), federation, run="sums")
     for text in account(tmp_path / "a"):
-        assert "1 answers left masked, so that only sums over sites could be read; 4 more held keys" in text
-        assert "could be seen by themselves" not in text
+        assert "1 answers left masked: only sums over sites are readable. 4 more held keys" in text
+        assert "readable singly" not in text
     run_protocol(each(federation.sites, AskMoments()), federation, run="single")
     for text in account(tmp_path / "a"):
-        assert "1 replies of this site could be seen by themselves, not only in a sum." in text
+        assert "1 replies of this site were readable singly, not only in a sum." in text
 
 
 def test_it_names_the_decisions_about_studies_and_says_where_nothing_left(tmp_path):

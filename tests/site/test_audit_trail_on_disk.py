@@ -17,7 +17,7 @@ from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 
 
 def test_a_line_of_the_log_is_on_disk_when_its_head_is_given(tmp_path, monkeypatch):
@@ -70,7 +70,7 @@ def test_the_log_tells_of_a_budget_only_where_there_is_one(tmp_path, mode):
     plain = open_site("a", X, rules, tmp_path / "plain")
     plain.answer(Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
     plain.close()
-    noisy = open_site("a", X, parse(NOISE), tmp_path / "noisy")
+    noisy = open_site("a", X, parse(DP), tmp_path / "noisy")
     question = AskNoisyMoments(0.1, np.full(2, 9.0))
     noisy.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),)))
     noisy.close()
@@ -86,7 +86,7 @@ def test_the_log_tells_of_a_budget_only_where_there_is_one(tmp_path, mode):
 
 
 def test_the_smallest_count_in_the_log_is_of_counts_alone(tmp_path):
-    """Not of sums or squares, which may be smaller, and nothing where no count is shown."""
+    """Not of sums or squares, which may be smaller, and nothing where no count is disclosed."""
     rows = np.concatenate([np.full((20, 1), 0.01), np.full((40, 1), 5.0)])
     site = open_site("a", rows, parse('format = 1\n[protect]\nmode = "raw"'), tmp_path)
     question = AskClusterSums(np.array([[[0.0], [5.1]]]))

@@ -23,7 +23,7 @@ from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.account import account
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-COPY = parse("format = 1\n[protect]\nauto_approve = true")
+SUMMARY = parse("format = 1\n[protect]\nauto_approve = true")
 
 
 def test_a_rotation_that_the_disk_does_not_take_leaves_the_log_as_it_was(tmp_path):
@@ -58,7 +58,7 @@ def test_an_empty_log_after_a_rotated_file_is_no_new_beginning(tmp_path):
 
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-40] + b"\n", lambda raw: b"garbage\n" + raw])
 def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp_path, damage):
-    site = open_site("a", X, COPY, tmp_path)
+    site = open_site("a", X, SUMMARY, tmp_path)
     site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
     site.close()
     log = Log(tmp_path / "log.jsonl")
@@ -67,9 +67,9 @@ def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp
     whole = rotated.read_bytes()
     rotated.write_bytes(damage(whole))
     with pytest.raises(LedgerError, match="another program changed line"):
-        open_site("a", None, COPY, tmp_path)
+        open_site("a", None, SUMMARY, tmp_path)
     rotated.write_bytes(whole)
-    open_site("a", None, COPY, tmp_path).close()
+    open_site("a", None, SUMMARY, tmp_path).close()
 
 
 def test_a_first_line_without_a_number_is_refused_and_reported_by_the_audit(tmp_path):
@@ -96,15 +96,15 @@ def test_a_summary_table_whose_description_is_damaged_is_not_renewed(tmp_path):
     values = json.loads(about.read_text())
     del values["settings"]
     about.write_text(json.dumps(values))
-    with pytest.raises(LedgerError, match=r"about\.json: not the description of a copy, or damaged"):
+    with pytest.raises(LedgerError, match=r"about\.json: not the description of a summary table, or damaged"):
         renew(place, table)
 
 
 def test_a_question_about_no_centre_is_refused_with_its_reason():
-    site = open_site("a", X, COPY)
+    site = open_site("a", X, SUMMARY)
     request = Request(RequestId("r", 0, 0, 0), (Part("total", AskScatter(np.zeros((0, 2))), None, 0),))
     (reply,) = codec.unwrap(site.respond(codec.wrap(request))).replies
-    assert reply.reason == "AskScatter is about no centre"
+    assert reply.reason == "AskScatter has no centre"
 
 
 def test_an_account_without_a_name_is_no_error(monkeypatch):

@@ -1,4 +1,4 @@
-"""The dossier of a site where something is missing or does not fit: its first page says so."""
+"""The DPIA report of a site where something is missing or does not match: its first page names it."""
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ from unpooled.site.table_store import SummaryFolder
 
 AUTO = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
-NOISE = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
+DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
 X = np.random.default_rng(0).normal(size=(60, 2))
-VIEW = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
+TRANSFORM = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
 
 
 def people(count: int) -> Table:
@@ -37,7 +37,7 @@ def answers(folder, rules, table, question=None, transform=None) -> None:
 def test_a_folder_that_is_none(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         read(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="neither a copy nor a log"):
+    with pytest.raises(InputError, match="neither a summary table nor a log"):
         read(tmp_path)
 
 
@@ -58,16 +58,16 @@ def test_another_policy_than_the_site_answered_under_is_a_warning(tmp_path):
 
 
 def test_what_was_spent_is_among_the_figures(tmp_path):
-    answers(tmp_path, NOISE, X, AskNoisyMoments(0.05, np.full(2, 9.0)))
-    (tmp_path / "policy.toml").write_text(NOISE)
+    answers(tmp_path, DP, X, AskNoisyMoments(0.05, np.full(2, 9.0)))
+    (tmp_path / "policy.toml").write_text(DP)
     assert "privacy budget" in page(read(tmp_path))
 
 
 def test_a_summary_table_that_nobody_approved_a_renewal_that_waits_and_a_summary_table_that_is_gone(tmp_path):
-    answers(tmp_path, AUTO, people(40), transform=VIEW)
+    answers(tmp_path, AUTO, people(40), transform=TRANSFORM)
     (tmp_path / "policy.toml").write_text(AUTO)
-    warned = "the site answers from a copy that nobody approved"
-    waits = "A renewed copy waits for its approval"
+    warned = "the site answers from a summary table that nobody approved"
+    waits = "An update of the summary table waits for approval"
     assert warned in page(read(tmp_path))
     assert waits not in page(read(tmp_path))
     renew(SummaryFolder(tmp_path), people(67))
@@ -75,7 +75,7 @@ def test_a_summary_table_that_nobody_approved_a_renewal_that_waits_and_a_summary
     (tmp_path / "erasures.json").write_text("{")
     assert "not a list of erasures, or damaged" in page(read(tmp_path))
     (tmp_path / "summary").rename(tmp_path / "elsewhere")
-    assert "There is no copy in the folder." in page(read(tmp_path))
+    assert "There is no summary table in the folder." in page(read(tmp_path))
 
 
 def test_a_log_that_cannot_be_attacked_is_not_reported_to_be_safe(tmp_path):

@@ -1,4 +1,4 @@
-"""What a folder tells of earlier copies, and what a copy that was made before must have for a policy."""
+"""What a folder tells of earlier summary tables, and what a summary table that was made before must have for a policy."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 
 
 def test_a_log_that_cannot_be_read_may_name_a_summary_table(tmp_path):
-    """Its lines are altered or damaged: what it told of is not known, so no copy is made beside it."""
+    """Its lines are altered or damaged: what it told of is not known, so no summary table is made beside it."""
     open_site("a", X, parse('format = 1\n[protect]\nmode = "raw"'), tmp_path).close()
     place, log = SummaryFolder(tmp_path), tmp_path / "log.jsonl"
     place.check_may_make()  # the log is whole, and tells of none
@@ -36,7 +36,7 @@ def test_a_summary_table_without_the_columns_of_a_preset_is_not_answered_from(tm
     bare = parse(template("", "utility-15-15").replace(*auto))
     SummaryFolder(tmp_path / "before").make(rows, SummarySettings(min_group_size=15))
     for policy in (bare, asked):
-        with pytest.raises(PolicyError, match="needs consumption: the columns of which nobody may have more"):
+        with pytest.raises(PolicyError, match="needs consumption: the columns in which nobody may have more"):
             open_site("a", policy=policy, folder=tmp_path / "before")
     SummaryFolder(tmp_path / "since").make(rows, SummarySettings(min_group_size=15, consumption=("kwh",)))
     for policy in (asked, bare):

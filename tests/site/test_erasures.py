@@ -23,7 +23,7 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import erase, forget, renew
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-NOISE = """format = 1
+DP = """format = 1
 [protect]
 mode = "dp"
 [dp]
@@ -54,11 +54,13 @@ def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(plac
     kept = place.digest
     for rows in (table, np.array([row[:1] for row in patients.rows.values()])):
         with pytest.raises(
-            InputError, match="1 person was erased here, and the copy has no column that names"
+            InputError, match="1 person was erased here, and the summary table has no person column"
         ):
             place.make(rows, SummarySettings(min_group_size=3), second_table=SECOND_TABLE)
     others = {**table.categories, "id": tuple(f"X{i}" for i in range(60))}
-    with pytest.raises(InputError, match=r"0 of \d+ disclosed people are in column id. They would not be recognised"):
+    with pytest.raises(
+        InputError, match=r"0 of \d+ disclosed people are in column id. They would not be recognised"
+    ):
         place.make(Table(table.names, table.kinds, others, table.values), BY_ID, second_table=SECOND_TABLE)
     assert place.digest == kept != before
     assert place.make(table, BY_ID, second_table=SECOND_TABLE).people.sum() == 59
@@ -66,10 +68,10 @@ def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(plac
     assert erase(place, ["P8"]).groups == 1
 
 
-@pytest.mark.parametrize("rules", ['format = 1\n[protect]\nmode = "raw"\n', NOISE])
+@pytest.mark.parametrize("rules", ['format = 1\n[protect]\nmode = "raw"\n', DP])
 def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, rules):
     erase(place, ["P7"])
-    shutil.rmtree(place.path)  # noise is not answered with where a copy is
+    shutil.rmtree(place.path)  # noise is not answered with where a summary table is
     for _ in range(2):
         with pytest.raises(LedgerError, match=r"1 person was erased here, and mode = .* a folder of its own"):
             open_site("north", patients.table(), parse(rules), place.folder)
@@ -78,10 +80,12 @@ def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, r
     open_site("north", patients.table(), parse(rules), place.folder).close()
 
 
-def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answered_from(place, patients, monkeypatch):
+def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answered_from(
+    place, patients, monkeypatch
+):
     erase(place, ["P7"])
     with monkeypatch.context() as patch:
-        patch.setattr(SummaryFolder, "_left", lambda self, table, settings: table)
+        patch.setattr(SummaryFolder, "_without_erased", lambda self, table, settings: table)
         place.make(
             patients.table(),
             SummarySettings(min_group_size=3, columns=("age", "lab")),
@@ -133,7 +137,7 @@ def test_erasures_that_were_changed_are_a_fault(place):
     erase(place, ["P7"])
     path = place.folder / "erasures.json"
     path.write_text('[{"utc": "2026-01-01T00:00:00+00:00", "groups": 1, "by": "officer"}]')
-    with pytest.raises(LedgerError, match="it does not have the erasure of 2026-01-01"):
+    with pytest.raises(LedgerError, match="it lacks the erasure of 2026-01-01"):
         open_site("north", folder=place.folder)
     path.write_text("{}")
     with pytest.raises(LedgerError, match="not a list of erasures"):
@@ -184,8 +188,8 @@ def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
     )
     assert len(tables(place)) == 3
     done = erase(place, [late])
-    assert len(done.emptied) == 3  # both of earlier registries, and that which showed him
-    assert len(tables(place)) == 1  # the first of this registry, in which he was not
+    assert len(done.emptied) == 3  # both of earlier registries, and that which showed them
+    assert len(tables(place)) == 1  # the first of this registry, in which they was not
     erase(place, ["P7"])
     assert tables(place) == []
 
@@ -195,7 +199,7 @@ def _groups(place, person):
         return registry.groups_of(registry.person(person))
 
 
-@pytest.mark.parametrize("moment", ["_recover_renewal", "emptied"])
+@pytest.mark.parametrize("moment", ["_recover_renewal", "empty_tables"])
 def test_a_kill_after_the_registry_has_the_erasure_leaves_no_table(place, monkeypatch, moment):
     before = to_csv(place.read())
 
@@ -219,7 +223,7 @@ def test_a_kill_after_the_registry_has_the_erasure_leaves_no_table(place, monkey
 def test_a_kill_before_the_registry_has_the_erasure_leaves_everything_as_it_was(place, monkeypatch):
     answered(place)
     erase(place, ["P8"])
-    before, told = to_csv(place.read()), Erasures(place.folder).read()
+    before, erasures = to_csv(place.read()), Erasures(place.folder).read()
     site = open_site("north", folder=place.folder)
 
     def killed(*_):
@@ -231,7 +235,7 @@ def test_a_kill_before_the_registry_has_the_erasure_leaves_everything_as_it_was(
             erase(place, ["P7"])
     assert "somebody was erased" in asked(site, run="meanwhile").reason
     assert to_csv(place.read()) == before  # and settles what was begun
-    assert Erasures(place.folder).read() == told
+    assert Erasures(place.folder).read() == erasures
     assert not isinstance(asked(site, run="afterwards"), Refusal)
     site.close()
     assert not place.pending

@@ -20,10 +20,10 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import erase
 from unpooled.site.table_store import SummaryFolder
 
-PERSONS = Table.from_columns({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
-COPY = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
+PEOPLE = Table.from_columns({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
+SUMMARY = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
-VIEW = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
+TRANSFORM = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
 AUTHORITY = Identity.new()
 
 
@@ -31,13 +31,15 @@ def signed(head: str) -> str:
     return f"{head}:{AUTHORITY.sign(countersignable('a', head)).hex()}" if head else ""
 
 
-def answers(folder, rules, *numbers, authority=None, table=PERSONS) -> None:
+def answers(folder, rules, *numbers, authority=None, table=PEOPLE) -> None:
     """A site that is opened, asked in these rounds, and closed; its heads come back signed."""
     known = None if authority is None else authority.public
     site, head = open_site("a", table, parse(rules), folder, authority=known), ""
     for number in numbers:
         request = Request(
-            RequestId("r", 0, number, 0), (Part("total", AskMoments(), VIEW, 0),), countersigned=signed(head)
+            RequestId("r", 0, number, 0),
+            (Part("total", AskMoments(), TRANSFORM, 0),),
+            countersigned=signed(head),
         )
         head = site.answer(request).head
     site.close()
@@ -52,7 +54,7 @@ def unchecked(folder, **how) -> str:
 
 
 @pytest.mark.parametrize("only_look", [False, True])
-@pytest.mark.parametrize("rules", [COPY, RAW], ids=["summary", "raw"])
+@pytest.mark.parametrize("rules", [SUMMARY, RAW], ids=["summary", "raw"])
 def test_a_whole_record_has_no_fault(tmp_path, rules, only_look):
     answers(tmp_path, rules, 0, 1, authority=AUTHORITY)
     (tmp_path / "policy.toml").write_text(rules)
@@ -98,7 +100,7 @@ def test_a_countersigned_head_of_no_line_is_a_fault(tmp_path, number):
     log.append(COUNTERSIGNED, number=number, head="0" * 64, signature="")
     log.close()
     (fault,) = faults(tmp_path)
-    assert fault == "line 3: a countersigned head that is not that of any line before it"
+    assert fault == "line 3: a countersigned head that is not the hash of a line before it"
 
 
 def test_countersignatures_of_a_key_that_is_not_known_are_reported_as_unchecked(tmp_path):
@@ -152,7 +154,7 @@ def test_a_ledger_and_a_log_of_different_days_are_distinguished(tmp_path, only_l
     new = ledger.read_bytes(), log.read_bytes()
     ledger.write_bytes(old[0])
     (fault,) = faults(tmp_path, only_look=only_look)
-    assert fault == "line 4: names an entry that the ledger does not have: it is an older one"
+    assert fault == "line 4: names an entry that the ledger lacks: it is an older ledger"
     ledger.write_bytes(new[0])
     log.write_bytes(old[1])
     (fault,) = faults(tmp_path, only_look=only_look)
@@ -171,13 +173,13 @@ def test_a_ledger_of_another_format_is_refused_in_one_sentence(tmp_path):
     assert (tmp_path / "ledger.sqlite").read_bytes() == whole
 
 
-# ---------------------------------------------------------------- registry, copy, policy
+# ---------------------------------------------------------------- registry, summary table, policy
 
 
 def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
-    answers(tmp_path, COPY, 0)
+    answers(tmp_path, SUMMARY, 0)
     early = (tmp_path / "log.jsonl").read_bytes()
-    answers(tmp_path, COPY, 1, table=None)
+    answers(tmp_path, SUMMARY, 1, table=None)
     erase(SummaryFolder(tmp_path), ["P3"])  # names the last line of the log
     registry, log = tmp_path / "registry.sqlite", tmp_path / "log.jsonl"
     whole, late = registry.read_bytes(), log.read_bytes()
@@ -190,7 +192,7 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
     assert "registry.sqlite: not a registry of unpooled, or damaged" in fault
     registry.unlink()
     (fault,) = faults(tmp_path)
-    assert fault == "line 4: names an entry of the registry, and there is no registry beside the log"
+    assert fault == "line 4: names an entry of the registry, and there is no registry next to the log"
     registry.write_bytes(whole)
     alone = tmp_path / "alone"
     alone.mkdir()
@@ -202,7 +204,10 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
 
 def test_a_summary_table_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path):
     answers(
-        tmp_path, COPY.replace('person = "id"\n', ""), 0, table=Table.from_columns({"age": np.arange(40.0)})
+        tmp_path,
+        SUMMARY.replace('person = "id"\n', ""),
+        0,
+        table=Table.from_columns({"age": np.arange(40.0)}),
     )
     assert faults(tmp_path) == []
     table = tmp_path / "summary" / "table.csv"
@@ -223,6 +228,6 @@ def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_reported(t
 
 
 def test_every_line_of_these_logs_is_of_one_chain(tmp_path):
-    answers(tmp_path, COPY, 0, 1, 2, authority=AUTHORITY)
+    answers(tmp_path, SUMMARY, 0, 1, 2, authority=AUTHORITY)
     kinds = [entry["kind"] for _, entry in entries(tmp_path / "log.jsonl")]
     assert kinds == ["opening", "release", "countersigned", "release", "countersigned", "release"]

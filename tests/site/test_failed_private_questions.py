@@ -34,15 +34,15 @@ upper = [30, 30]
 rows = {rows}
 """
 X = np.random.default_rng(0).normal(size=(60, 2))
-VIEW = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
+TRANSFORM = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
 MU = 0.01
 
 
-def asked(question, transform=VIEW) -> bytes:
+def asked(question, transform=TRANSFORM) -> bytes:
     return codec.wrap(Request(RequestId("r", 0, 0, 0), (Part("total", question, transform, 0),)))
 
 
-def reply_to(site, question, transform=VIEW):
+def reply_to(site, question, transform=TRANSFORM):
     (reply,) = codec.unwrap(site.respond(asked(question, transform)), expect=Response).replies
     return reply
 
@@ -76,7 +76,7 @@ def test_a_private_question_that_fails_is_computed_and_charged_once(settings, mo
     question = AskNoisyMoments(MU, np.full(2, 30.0))
     reply = reply_to(end, question)
     end.close()
-    assert reply.reason == "failed with ZeroDivisionError; the site's own log says more"
+    assert reply.reason == "failed with ZeroDivisionError; the site's own log has the details"
     assert len(computed) == 1
     assert spent(settings) == pytest.approx(question.privacy_cost)
     log = [entry for _, entry in entries(Path(settings.folder) / "log.jsonl")]
@@ -104,12 +104,12 @@ def of_width(kind: type, d: int) -> list:
 @pytest.mark.parametrize("named", [True, False], ids=["table", "array"])
 def test_a_question_about_another_number_of_columns_is_refused_and_not_charged(kind, named, tmp_path):
     table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]}) if named else X
-    transform = VIEW if named else None
+    transform = TRANSFORM if named else None
     rules = RULES if named else RULES.replace("columns", "#").replace("lower", "#").replace("upper", "#")
     site = open_site("a", table, parse(rules.format(rows=100)), tmp_path)
     for d in (3, 5):
         for question in of_width(kind, d):
-            assert "columns, the rows have 2" in reply_to(site, question, transform).reason
+            assert "columns, and the rows have 2" in reply_to(site, question, transform).reason
     assert site._guards[-1]._ledger.spent() == 0
     (question, *_) = of_width(kind, 2)
     assert not isinstance(reply_to(site, question, transform), Refusal)

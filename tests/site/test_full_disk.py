@@ -24,12 +24,12 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import SummaryFolder
 
-COPY = parse("format = 1\n[protect]\nauto_approve = true")
+SUMMARY = parse("format = 1\n[protect]\nauto_approve = true")
 X = np.random.default_rng(0).normal(size=(60, 2))
 
 
 @contextmanager
-def room_for(size: int):
+def space_for(size: int):
     """No file of this process can grow beyond so many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -54,18 +54,18 @@ def path(tmp_path):
     return log.path
 
 
-@pytest.mark.parametrize("room", [0, 100], ids=["not a byte", "half a line"])
-def test_an_answer_that_the_disk_does_not_take_is_not_sent_and_is_given_later(tmp_path, room):
-    site = open_site("a", X, COPY, tmp_path)
+@pytest.mark.parametrize("space", [0, 100], ids=["not a byte", "half a line"])
+def test_an_answer_that_the_disk_does_not_take_is_not_sent_and_is_given_later(tmp_path, space):
+    site = open_site("a", X, SUMMARY, tmp_path)
     asked(site, 0)
     log = tmp_path / "log.jsonl"
     whole = log.read_bytes()
-    with room_for(len(whole) + room):
-        said = asked(site, 1)
-    assert [reply.reason for reply in said.replies] == [
-        "failed with LedgerError; the site's own log says more"
+    with space_for(len(whole) + space):
+        printed = asked(site, 1)
+    assert [reply.reason for reply in printed.replies] == [
+        "failed with LedgerError; the site's own log has the details"
     ]
-    assert said.head == ""  # there is no line that holds it
+    assert printed.head == ""  # there is no line that holds it
     assert log.read_bytes() == whole
     later = asked(site, 1)
     assert not isinstance(later.replies[0], Refusal)
@@ -164,7 +164,7 @@ def test_a_log_goes_on_where_all_files_before_it_are_elsewhere(path):
 
 def test_a_summary_table_that_the_disk_does_not_take_leaves_nothing_behind(tmp_path, monkeypatch):
     rows, place = Table.from_columns({"age": X[:, 0]}), SummaryFolder(tmp_path / "a")
-    with room_for(50), pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+    with space_for(50), pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
         place.make(rows, SummarySettings())
     assert list(place.folder.iterdir()) == []
     made = place.make(rows, SummarySettings())

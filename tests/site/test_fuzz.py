@@ -104,11 +104,11 @@ def test_the_coordinator_accepts_no_forged_answer_that_is_nonsense(messages):
     for _ in range(messages):
         data = signed(mutant(whole, codec.encode(REQUEST), rng))
         try:
-            got = opened(REQUEST, data, limit=1 << 20)
+            result = opened(REQUEST, data, limit=1 << 20)
         except (CodecError, ReplyError):
             refused += 1
             continue
-        for part, reply, original in zip(REQUEST.parts, got.replies, answer.replies, strict=True):
+        for part, reply, original in zip(REQUEST.parts, result.replies, answer.replies, strict=True):
             if isinstance(reply, Refusal):
                 continue
             part.question.check_reply(reply)

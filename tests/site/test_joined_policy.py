@@ -1,4 +1,4 @@
-"""A site's policy may be anywhere: its settings name it, and whoever checks its log looks there."""
+"""A site's policy may be anywhere: its settings name it, and somebody who checks its log looks there."""
 
 import numpy as np
 import pytest
@@ -34,10 +34,10 @@ def joined(tmp_path):
     return site.path, policy
 
 
-def said(*words):
-    got = CliRunner().invoke(app, list(map(str, words)))
-    assert got.exit_code == 0, got.output
-    return " ".join(got.output.split())
+def printed(*words):
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
 
 
 def test_the_policy_that_the_settings_name_is_checked(joined):
@@ -47,12 +47,12 @@ def test_the_policy_that_the_settings_name_is_checked(joined):
         ("site", "log", "--verify", folder / "log.jsonl"),
         ("site", "log", folder),
     ):
-        assert NOTE not in said(*words)
+        assert NOTE not in printed(*words)
     record, _ = SiteState(folder)._read_log()
     assert not [text for text in record.unchecked if NOTE in text]
     assert NOTE not in dpia.page(dpia.read(folder, policy))
     policy.write_text("format = 1\n")
-    assert f"not checked: {NOTE} last answered under: another one is in {policy}" in said(
+    assert f"not checked: {NOTE} last answered under: another one is in {policy}" in printed(
         "site", "log", "--verify", folder
     )
 
@@ -62,7 +62,7 @@ def test_without_settings_it_is_reported_that_there_is_no_policy(joined):
     for gone in ("invitation.json", "engine/local"):
         for path in [folder / gone, *(folder / gone).glob("*")]:
             path.unlink() if path.is_file() else None
-        assert "no policy.toml is beside the log" in said("site", "log", "--verify", folder)
+        assert "there is no policy.toml next to the log" in printed("site", "log", "--verify", folder)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_without_settings_it_is_reported_that_there_is_no_policy(joined):
 )
 def test_what_is_not_there_is_reported_as_not_there(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    got = CliRunner().invoke(app, list(words))
-    assert (got.exit_code, got.stderr.count("\n")) == (1, 1)
-    assert f"{words[1]}: no such file or folder" in got.stderr
+    result = CliRunner().invoke(app, list(words))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert f"{words[1]}: no such file or folder" in result.stderr
     assert list(tmp_path.iterdir()) == []

@@ -33,7 +33,7 @@ def test_a_price_is_paid_each_time_and_a_request_without_one_counts_once(path):
     ledger.keep(request_id(), "x", b"answer")
     assert ledger.cached_response(request_id(), "x") == b"answer"
     assert ledger.cached_response(request_id(), "y") is None
-    ledger.charge(request_id(), "x", 0.3, WIDE)  # whoever has no answer pays again
+    ledger.charge(request_id(), "x", 0.3, WIDE)  # somebody who has no answer pays again
     assert ledger.spent() == 0.6
     before = ledger.mark
     for _ in range(3):
@@ -150,10 +150,10 @@ for i in range(10**6):
 
 def test_what_was_charged_before_a_kill_stays_charged(path):
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
-    said = [child.stdout.readline().strip() for _ in range(30)]
+    printed = [child.stdout.readline().strip() for _ in range(30)]
     child.kill()
     child.communicate()
-    last = int(said[-1])
+    last = int(printed[-1])
     assert Ledger(path, "a").latest("r") >= last
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)

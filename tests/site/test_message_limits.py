@@ -119,14 +119,14 @@ ENDLESS = [
 @pytest.mark.parametrize(("question", "says", "most"), ENDLESS, ids=[says for _, says, _ in ENDLESS])
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_a_small_message_that_never_ended_is_refused_with_its_limit(mode, question, says, most):
-    said = reason(site_of(mode), question)
-    assert says in said
-    assert f"A site answers at most {most}." in said
+    printed = reason(site_of(mode), question)
+    assert says in printed
+    assert f"A site answers at most {most}." in printed
 
 
 def test_settings_that_are_each_allowed_can_be_too_much_together(site):
-    said = reason(site, AskLocalMeans(1000, n_init=1000, steps=10_000))
-    assert said == (
+    printed = reason(site, AskLocalMeans(1000, n_init=1000, steps=10_000))
+    assert printed == (
         "AskLocalMeans: with it the message compares every row 10,000,000,000 times with a centre. "
         "A site answers at most 100,000,000."
     )
@@ -140,7 +140,7 @@ def test_the_questions_of_a_message_count_together(site):
     assert one.comparisons() == 30_000_000
     assert "compares every row 120,000,000 times" in reason(site, one, one, one, one)
     crossing = AskCrossing(np.zeros((1000, D)), np.zeros((3, 1000, D)))
-    assert "the answer would hold 9,000,000 numbers" in reason(site, crossing, crossing, crossing)
+    assert "the answer would have 9,000,000 numbers" in reason(site, crossing, crossing, crossing)
 
 
 @pytest.mark.parametrize(
@@ -156,20 +156,22 @@ def test_the_questions_of_a_message_count_together(site):
     ],
 )
 def test_an_answer_that_would_be_too_long_and_another_number_of_columns_are_refused(site, question, numbers):
-    said = reason(site, question)
+    printed = reason(site, question)
     assert (
-        f"the answer would hold {numbers} numbers" in said if numbers else "olumns" in said or "shape" in said
+        f"the answer would have {numbers} numbers" in printed
+        if numbers
+        else "olumns" in printed or "shape" in printed
     )
 
 
 def test_a_message_with_very_many_questions_or_transforms_is_refused(site):
-    assert "a message of 10,001 questions" in reason(site, *[AskMoments()] * 10_001)
-    views = [Affine(np.full(D, float(i)), np.ones(D)) for i in range(17)]
-    parts = [Part("each", AskMoments(), transform, i) for i, transform in enumerate(views)]
+    assert "a message of 10,001 queries" in reason(site, *[AskMoments()] * 10_001)
+    transforms = [Affine(np.full(D, float(i)), np.ones(D)) for i in range(17)]
+    parts = [Part("each", AskMoments(), transform, i) for i, transform in enumerate(transforms)]
     for some, refused in ((parts, True), (parts[:16] * 2, False)):
         answer = site.answer(Request(RequestId("views", 0, len(some), 0), tuple(some)))
         assert isinstance(answer.replies[0], Refusal) is refused
-        assert not refused or "17 different views" in answer.replies[0].reason
+        assert not refused or "17 different transforms" in answer.replies[0].reason
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
@@ -177,7 +179,7 @@ def test_a_transform_cannot_make_rows_of_very_many_columns(mode):
     named = site_of(mode, Table.from_columns({"x": rows(0)[:, 0], "sex": ["f", "m"] * 20}))
     number = Number("x", 0.0, 0.0, 1.0)
     categories = Category("sex", tuple(f"l{i}" for i in range(10_000)), False, 0, 1.0)
-    assert "a view with 10,001 columns" in reason(
+    assert "a transform with 10,001 columns" in reason(
         named, AskMoments(), transform=Preparation((number, categories), False)
     )
     known = replace(categories, categories=("f", "m"))
@@ -226,7 +228,7 @@ def sizes_of(kind):
 
 AXES = [(kind, *size) for kind in SAMPLES for size in sizes_of(kind)]
 CHECKED = ("bins", "radii")  # the question checks itself, wherever it is made
-WORK = [(k, name) for k in SAMPLES for name, said in declared(k).items() if isinstance(said, Work)]
+WORK = [(k, name) for k in SAMPLES for name, printed in declared(k).items() if isinstance(printed, Work)]
 
 
 def test_every_number_that_drives_work_is_tried():
@@ -240,11 +242,11 @@ def test_every_number_that_drives_work_is_tried():
     }
     names = {"epochs", "n_init", "nodes", "restarts", "rounds", "steps", "iterations", "work"}
     for kind in SAMPLES:  # a number of such a name is not declared to be harmless by mistake
-        said = declared(kind)
+        printed = declared(kind)
         for field in fields(kind):
             assert (
                 field.name not in names
-                or not isinstance(said[field.name], Scalar)
+                or not isinstance(printed[field.name], Scalar)
                 or (kind, field.name) in WORK
             )
 
@@ -253,8 +255,10 @@ def test_every_number_that_drives_work_is_tried():
 def test_every_number_that_drives_work_is_refused_beyond_its_limit(site, kind, name):
     declaration, question = declared(kind)[name], SAMPLES[kind]
     most = declaration.max_value
-    said = reason(site, replace(question, **{name: type(getattr(question, name))(2 * most)}))
-    assert f"{codec.name_of(kind)}: {name} = {2 * int(most):,}. A site answers at most {int(most):,}." == said
+    printed = reason(site, replace(question, **{name: type(getattr(question, name))(2 * most)}))
+    assert (
+        f"{codec.name_of(kind)}: {name} = {2 * int(most):,}. A site answers at most {int(most):,}." == printed
+    )
     if isinstance(declaration, Repeats):
         one, two = (replace(question, **{name: n}).comparisons() for n in (3, 6))
         assert two == 2 * one > 0
@@ -268,8 +272,8 @@ def test_every_axis_of_a_question_is_refused_beyond_its_limit(site, kind, name, 
         with pytest.raises(InputError, match=kind.__name__):
             enlarged(SAMPLES[kind], axis, longest + 1)
         return
-    said = reason(site, enlarged(SAMPLES[kind], axis, longest + 1))
-    assert f"{axis} = {longest + 1:,}. A site answers at most {longest:,}." in said
+    printed = reason(site, enlarged(SAMPLES[kind], axis, longest + 1))
+    assert f"{axis} = {longest + 1:,}. A site answers at most {longest:,}." in printed
 
 
 def test_a_secure_sum_over_very_many_sites_is_refused(site):
@@ -301,8 +305,8 @@ def test_a_site_needs_memory_in_proportion_to_the_question_its_rows_and_its_repl
     batch = SiteBatch(X, np.array([0, 20]), None, np.array([7], dtype=np.uint64), memory=({},), noise=noise)
     places = [
         np.prod(shape_of(v))
-        for _, said, v in declared_fields(question, Declaration)
-        if not isinstance(said, Scalar)
+        for _, printed, v in declared_fields(question, Declaration)
+        if not isinstance(printed, Scalar)
     ]
     asked = max([*places, getattr(question, "k", 0) * D])
     numbers = 20 * (asked + question.reply_numbers(D)) + 4 * len(X) * asked
@@ -318,7 +322,7 @@ def test_a_site_needs_memory_in_proportion_to_the_question_its_rows_and_its_repl
 
 
 @pytest.mark.parametrize(
-    ("view", "profile"),
+    ("transform", "profile"),
     [(Preparation, AskProfile), (PreparationWithMissing, AskObservedProfile)],
     ids=["whole rows", "missing cells"],
 )
@@ -342,7 +346,7 @@ def test_a_refusal_costs_nothing_of_the_privacy_budget(tmp_path):
     cells = AskNoisyCells(0.1, np.zeros((3, D)), box, np.array([5.0]), (0.3, 0.4, 0.3))
     assert "centers has M = 100,001" in reason(site, enlarged(cells, "M", 100_001), verb="total")
     wide = AskNoisyMoments(0.1, np.full(D + 1, 20.0))
-    assert "is about 3 columns, the rows have 2" in reason(site, wide, verb="total", number=1)
+    assert "is about 3 columns, and the rows have 2" in reason(site, wide, verb="total", number=1)
     site.close()
     ledger = Ledger(tmp_path / "ledger.sqlite", "a")
     assert ledger.spent() == 0

@@ -57,10 +57,10 @@ def test_all_keys_are_read():
     assert policy.dp.epsilon_total == 1.0
     assert policy.private
     assert policy.digest != Policy().digest
-    said = " ".join(s for _, sentences in explain(policy) for s in sentences)
+    printed = " ".join(s for _, sentences in explain(policy) for s in sentences)
     for word in ("lloyd, dwf, fuzzy", "with noise", "at least 4 sites"):
-        assert word in said
-    assert "(1, 1e-07)-differential privacy" in said
+        assert word in printed
+    assert "(1, 1e-07)-differential privacy" in printed
 
 
 WRONG = {
@@ -71,14 +71,14 @@ WRONG = {
     "[protect]\nmin_cluster_size = true": r"must be a whole number, got True",
     "[protect]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
     '[protect]\nmode = "maybe"': r"mode must be one of summary, dp, raw, got 'maybe'",
-    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(proposed\) or a whole number of at least 3, got 2",
-    '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is named both",
+    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by the number of people\) or a whole number of at least 3, got 2",
+    '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is both in columns and in sensitive",
     '[protect]\nmode = "dp"': r"needs a budget: \[dp\] epsilon_total",
-    '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: the most rows",
+    '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: a public upper bound",
     '[dp]\nprivacy_unit = "person"': r"unit = .person. needs \[protect\] person",
-    "[dp]\nrows_per_person = 2": r"rows_per_person is for unit = .person.",
+    "[dp]\nrows_per_person = 2": r"rows_per_person is for privacy_unit = .person.",
     "[dp]\nrows_per_person = 0": r"rows_per_person must be at least 1",
-    "[dp]\nepsilon_total = 1": r"a site has the one or the other",
+    "[dp]\nepsilon_total = 1": r"A site has one protection",
     '[jobs]\nalgorithms = "lloyd"': r"\[jobs\] algorithms must be a list",
     '[jobs]\nalgorithms = ["loyd"]': r"\[jobs\] algorithms: unknown 'loyd'; known are lloyd",
     "[jobs]\nmax_rounds = 0": r"max_rounds must be at least 1, got 0",
@@ -138,7 +138,7 @@ def test_a_written_policy_says_the_same(tmp_path):
         """
     )
     assert parse(to_toml(policy)) == policy
-    said = " ".join(s for _, sentences in explain(policy) for s in sentences)
+    printed = " ".join(s for _, sentences in explain(policy) for s in sentences)
     for word in (
         "at least 8 persons",
         "column id",
@@ -147,7 +147,7 @@ def test_a_written_policy_says_the_same(tmp_path):
         "logarithm only: pay",
         "nobody approved",
     ):
-        assert word in said
+        assert word in printed
 
 
 # ---------------------------------------------------------------- presets
@@ -163,23 +163,23 @@ def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
     assert policy.protect.mode == rule.mode
     assert policy.protect.min_group_size == (rule.min_people if rule.mode == "summary" else 0)
     assert policy.dp.epsilon_total == rule.epsilon
-    said = " ".join(line for _, lines in explain(policy) for line in lines)
-    assert f"It keeps to the preset {name}" in said
+    printed = " ".join(line for _, lines in explain(policy) for line in lines)
+    assert f"It keeps to the preset {name}" in printed
     assert to_toml(policy) == text
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 @pytest.mark.parametrize("name", ["opensafely", "cms", "datashield"])
 def test_a_policy_does_not_claim_what_only_a_release_does(name, mode):
-    """A site redacts and rounds nothing: a preset sets the fewest persons of a group there."""
+    """A site redacts and rounds nothing: a preset sets the fewest people of a group there."""
     rule = PRESETS[name]
     text = f'format = 1\n[protect]\npreset = "{name}"\nmode = "{mode}"\nmin_group_size = 11\nmin_cluster_size = 11\n'
-    said = " ".join(line for _, lines in explain(parse(text)) for line in lines)
-    assert rule.asks not in said
+    printed = " ".join(line for _, lines in explain(parse(text)) for line in lines)
+    assert rule.asks not in printed
     group = {"summary": f"a group of the copy has at least {rule.min_people} persons."}
     group["raw"] = f"no group of fewer than {rule.min_people} rows is shown."
-    assert f"It keeps to the preset {name}: {group[mode]}" in said
-    assert f"`unpooled release RUN --preset {name}` redacts" in said
+    assert f"It keeps to the preset {name}: {group[mode]}" in printed
+    assert f"`unpooled release RUN --preset {name}` redacts" in printed
 
 
 def test_the_presets_are_those_of_the_published_rules():
@@ -194,21 +194,21 @@ def test_the_presets_are_those_of_the_published_rules():
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    ("rules", "printed"),
     [
         ('preset = "hospital"', "unknown preset 'hospital'. The presets are opensafely, cms"),
-        ('preset = "opensafely"\nmin_group_size = 5', "asks for groups of 8 persons, got min_group_size = 5"),
-        ('preset = "opensafely"', "asks for groups of 8 persons, got min_group_size = 0"),
+        ('preset = "opensafely"\nmin_group_size = 5', "needs groups of at least 8 people, got min_group_size = 5"),
+        ('preset = "opensafely"', "needs groups of at least 8 people, got min_group_size = 0"),
         ('preset = "cms"\nmode = "raw"\nmin_cluster_size = 10', "got min_cluster_size = 10"),
-        ('preset = "utility-15-15"\nmode = "raw"\nmin_cluster_size = 15', "a trusted site does not"),
-        ('preset = "utility-15-15"\nmin_group_size = 15\nmax_share = 0.2', "shares of at most 0.15, got 0.2"),
-        ('preset = "strict"', 'answers with noise, and mode is "summary"'),
-        ('mode = "raw"\nconsumption = ["kwh"]', "a rule for the cells of a copy"),
+        ('preset = "utility-15-15"\nmode = "raw"\nmin_cluster_size = 15', 'limits shares of totals, which mode = "raw" does not check'),
+        ('preset = "utility-15-15"\nmin_group_size = 15\nmax_share = 0.2', "max_share of at most 0.15, got 0.2"),
+        ('preset = "strict"', 'needs mode = "dp", and mode is "summary"'),
+        ('mode = "raw"\nconsumption = ["kwh"]', "consumption is for mode = "summary""),
         ("max_share = 0", "max_share must be above 0"),
     ],
 )
-def test_a_policy_that_is_weaker_than_its_preset_is_refused(rules, said):
-    with pytest.raises(PolicyError, match=re.escape(said)):
+def test_a_policy_that_is_weaker_than_its_preset_is_refused(rules, printed):
+    with pytest.raises(PolicyError, match=re.escape(printed)):
         parse(f"format = 1\n[protect]\n{rules}")
 
 

@@ -1,4 +1,4 @@
-"""A policy, a copy and a record in sentences: what they say changes with what they are about."""
+"""A policy, a summary table and a record in sentences: what they say changes with what they are about."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from unpooled.site.explain_policy import explain
 from unpooled.site.policy import parse
 
 
-def said(text: str) -> str:
+def printed(text: str) -> str:
     return " ".join(s for _, sentences in explain(parse(f"format = 1\n{text}")) for s in sentences)
 
 
-NOISE = """[protect]
+DP = """[protect]
 mode = "dp"
 person = "id"
 [domain]
@@ -33,41 +33,41 @@ epsilon_total = 1
     [
         (
             '[jobs]\nmodules = ["hospital_methods"]',
-            "It trusts the methods of these installed modules: hospital_methods.",
+            "The site trusts the methods of these installed modules: hospital_methods.",
             "",
         ),
         (
             '[studies]\napprove = "known"\npurposes = ["to find groups", "to plan beds"]',
-            'coordinator for "to find groups" or "to plan beds"; of others',
+            'coordinator for "to find groups" or "to plan beds". The site answers other',
             "",
         ),
-        ('[studies]\napprove = "known"\npurposes = ["*"]', "coordinator for any purpose; of others", ""),
+        ('[studies]\napprove = "known"\npurposes = ["*"]', "coordinator for any purpose. The site answers other", ""),
         (
-            NOISE,
-            "It takes at most 1 row of each person, told by column id.",
-            NOISE.replace('privacy_unit = "person"', ""),
+            DP,
+            "The site uses at most 1 row of each person. Column id identifies people.",
+            DP.replace('privacy_unit = "person"', ""),
         ),
-        (NOISE + "rows_per_person = 3", "It takes at most 3 rows of each person, told by column id.", NOISE),
+        (DP + "rows_per_person = 3", "The site uses at most 3 rows of each person. Column id identifies people.", DP),
         (
             '[protect]\nmode = "raw"\nmin_cluster_size = 7',
-            "A group of fewer than 7 rows is left out, count and sum alike.",
+            "The site suppresses the count and the sum of a group of fewer than 7 rows.",
             "",
         ),
         (
             '[protect]\nmode = "raw"',
-            "Nothing but the contract with its partners protects single rows.",
+            "Only the contract with the partners protects single rows.",
             "",
         ),
     ],
 )
 def test_a_policy_says_what_it_allows(text, sentence, without):
-    assert sentence in said(text)
-    assert sentence not in said(without)
+    assert sentence in printed(text)
+    assert sentence not in printed(without)
 
 
 def test_a_policy_without_sums_for_the_report_promises_none():
-    assert "sums for the report" in said("")
-    assert "sums for the report" not in said("[jobs]\ndescribe = false")
+    assert "sums for the report" in printed("")
+    assert "sums for the report" not in printed("[jobs]\ndescribe = false")
 
 
 def test_a_policy_that_names_a_module_may_name_its_methods_and_importing_waits():
@@ -77,7 +77,7 @@ def test_a_policy_that_names_a_module_may_name_its_methods_and_importing_waits()
     )
 
 
-def copied(settings: SummarySettings):
+def summarized(settings: SummarySettings):
     rng = np.random.default_rng(0)
     table = Table.from_columns(
         {
@@ -105,16 +105,16 @@ SAYS = {
 @pytest.mark.parametrize("case", SAYS)
 def test_a_summary_table_says_how_it_was_made(case):
     settings, sentence = SAYS[case]
-    assert sentence in facts(copied(settings), settings)
-    assert sentence not in facts(copied(SummarySettings()), SummarySettings())
+    assert sentence in facts(summarized(settings), settings)
+    assert sentence not in facts(summarized(SummarySettings()), SummarySettings())
 
 
 def test_a_summary_table_says_of_which_columns_little_or_nothing_is_disclosed():
-    copy = copied(SummarySettings())
-    told = " ".join(facts(copy, SummarySettings()))
-    assert "nothing is shown, for too few persons share a value: rare." in told
-    assert "constant but for a few persons, and shown as their median: flat." in told
-    found = {name: (share, shown) for name, share, shown in variance_kept(copy)}
+    summary = summarized(SummarySettings())
+    text = " ".join(facts(summary, SummarySettings()))
+    assert "suppressed, because too few people share a value: rare." in text
+    assert "constant but for a few persons, and shown as their median: flat." in text
+    found = {name: (share, released) for name, share, released in variance_kept(summary)}
     assert list(found) == ["kwh", "pay", "flat", "sex"]
     assert np.isnan(found["flat"][0])
     assert 0 < found["kwh"][0] < 1

@@ -1,4 +1,4 @@
-"""Private clustering through the door of sites that ask for it in their policies."""
+"""Private clustering through sites that ask for it in their policies."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_two_half_budgets_are_added_as_they_compose(tmp_path):
 
 
 def test_nothing_without_noise_passes(tmp_path):
-    refused(FederatedKMeans(4, random_state=0), tmp_path, "the policy asks for differential privacy")
+    refused(FederatedKMeans(4, random_state=0), tmp_path, "the policy requires differential privacy")
 
 
 def test_the_probe_finds_no_row_under_a_budget():
@@ -186,14 +186,14 @@ def test_anything_else_is_paid_again(tmp_path):
 
 
 def test_no_answer_without_a_charge_however_often_it_is_asked(tmp_path):
-    """Four hundred questions in forty turns: as many charges as byte strings that left."""
+    """Four hundred questions in forty requests: as many charges as byte strings that left."""
     rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
     site = open_site("s0", X[:300], rules, folder=tmp_path)
     left = set()
     rng = np.random.default_rng(0)
     for _ in range(400):
-        turn = int(rng.integers(40))
-        answer = site.answer(request(f"run {turn % 4}", 0, noisy(0.01), exchange=turn))
+        request_id = int(rng.integers(40))
+        answer = site.answer(request(f"run {request_id % 4}", 0, noisy(0.01), exchange=request_id))
         if not isinstance(answer.replies[0], Refusal):
             left.add(codec.encode(replace(answer, head="")))
     site.close()

@@ -32,7 +32,7 @@ def policy(mode: str = "raw", text: str = "", more: str = ""):
     return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
-NOISE = "[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n"
+DP = "[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n"
 NAMED = '[dp]\nepsilon_total = 1\n[domain]\ncolumns = ["age"]\nlower = [-9]\nupper = [9]\nrows = 100\n'
 
 
@@ -47,12 +47,12 @@ def reason(site, question, **how) -> str:
     return reply.reason
 
 
-# ---------------------------------------------------------------- at the door
+# ---------------------------------------------------------------- at the site
 
 
 @dataclass(frozen=True, eq=False)
 class Own(Transform, prefix="test_uncommon_refusals"):
-    """A view that somebody installed and that no policy names: rows as they are."""
+    """A transform that somebody installed and that no policy names: rows as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Vague(Question, prefix="test_uncommon_refusals"):
 
 def test_a_transform_that_is_not_of_the_package_is_refused():
     assert reason(open_site("a", X, policy()), AskMoments(), transform=Own()) == (
-        "the policy does not know the view test_uncommon_refusals.Own"
+        "the policy does not allow the transform test_uncommon_refusals.Own"
     )
 
 
@@ -88,20 +88,20 @@ def test_a_question_about_whole_rows_is_refused_where_a_transform_leaves_cells_m
         (Number("age", 0.0, 0.0, 1.0), Number("bmi", 0.0, 0.0, 1.0)), drop=False
     )
     site = open_site("a", TABLE, policy())
-    said = reason(site, AskClusterSums(np.zeros((1, 1, 2))), transform=transform)
-    assert said == "AskClusterSums cannot be answered where cells are missing"
+    printed = reason(site, AskClusterSums(np.zeros((1, 1, 2))), transform=transform)
+    assert printed == "AskClusterSums cannot be answered where cells are missing"
 
 
 def test_a_raw_site_has_no_privacy_budget():
     """It has no budget that could pay, so there is no noisy answer that looks private."""
-    assert "no budget for noise" in reason(open_site("a", X, policy()), AskNoisyMoments(1.0, np.full(2, 9.0)))
+    assert "does not have a privacy budget" in reason(open_site("a", X, policy()), AskNoisyMoments(1.0, np.full(2, 9.0)))
 
 
 def test_without_a_part_in_secure_sums_nothing_but_the_schema_leaves_a_site_that_requires_them():
     site = open_site("a", TABLE, policy(text='[aggregation]\nsecure = "required"'))  # no folder, so no keys
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
-    assert "secure sums, and this is not asked in one" in reason(
+    assert "secure sums, and this query is not part of one" in reason(
         site, AskMoments(), transform=transform, number=1
     )
 
@@ -115,10 +115,10 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     site = open_site("a", TABLE, rules, tmp_path, study=StudyGuard(study, tmp_path))
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
-    for verb, says in (("total", "not asked in one"), ("each", "asks to see a single site's reply")):
-        said = reason(site, AskMoments(), transform=transform, verb=verb, number=1)
-        assert said.startswith("the approved study allows only secure sums")
-        assert says in said
+    for verb, says in (("total", "not part of one"), ("each", "asks to see a single site's reply")):
+        printed = reason(site, AskMoments(), transform=transform, verb=verb, number=1)
+        assert printed.startswith("the approved study allows only secure sums")
+        assert says in printed
     site.close()
 
 
@@ -132,14 +132,14 @@ def test_a_column_of_which_no_category_is_asked_is_answered_with_none():
 
 
 OPENED = {
-    "more rows than are declared": (X, NOISE.replace("100", "59"), "", "60 rows, more than the 59 that are"),
+    "more rows than are declared": (X, DP.replace("100", "59"), "", "the table has 60 rows, more than the declared 59"),
     "persons in an array": (
         X,
-        NOISE.replace("[dp]", '[dp]\nprivacy_unit = "person"'),
+        DP.replace("[dp]", '[dp]\nprivacy_unit = "person"'),
         'person = "id"',
         "for tables with named",
     ),
-    "a table without declared columns": (TABLE, NOISE, "", r"needs \[domain\] columns"),
+    "a table without declared columns": (TABLE, DP, "", r"needs \[domain\] columns"),
     "a column that is not there": (TABLE, NAMED.replace("age", "weight"), "", r"\[domain\] .*weight"),
 }
 
@@ -161,11 +161,11 @@ def test_dp_does_not_go_with_a_summary_table(tmp_path):
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_what_was_spent_binds_a_folder_whose_log_is_gone(tmp_path, mode):
     """The ledger alone knows that noise was sold: no exact answer beside it."""
-    site = open_site("a", X, policy("dp", NOISE), tmp_path)
+    site = open_site("a", X, policy("dp", DP), tmp_path)
     assert not isinstance(answered(site, AskNoisyMoments(0.05, np.full(2, 9.0))), Refusal)
     site.close()
     (tmp_path / "log.jsonl").unlink()
-    with pytest.raises(LedgerError, match="another protection would void what noise promised"):
+    with pytest.raises(LedgerError, match="another mode would void its promise"):
         open_site("a", X, policy(mode, more="auto_approve = true"), tmp_path)
     assert not (tmp_path / "summary").exists()
 
@@ -197,6 +197,6 @@ def test_a_policy_that_trusts_a_module_that_is_not_installed(tmp_path):
 
 
 def test_a_folder_in_which_nothing_was_answered_has_no_keys(tmp_path):
-    with pytest.raises(InputError, match="not the folder of a site that has answered anything"):
+    with pytest.raises(InputError, match="not the folder of a site that has answered a query"):
         pinned_keys(tmp_path)
     assert list(tmp_path.iterdir()) == []

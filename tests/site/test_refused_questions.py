@@ -32,7 +32,7 @@ def asked(site, question, transform=None, verb="total", number=0):
 
 @dataclass(frozen=True, eq=False)
 class Peephole(Transform, prefix="test_refused_questions"):
-    """A view of one's own: it shows the rows as they are, and could do anything else."""
+    """A transform of one's own: it shows the rows as they are, and could do anything else."""
 
     def scaling(self):
         return np.zeros(2), np.ones(2)
@@ -45,16 +45,16 @@ class Peephole(Transform, prefix="test_refused_questions"):
 def test_a_transform_that_is_not_of_the_package_is_refused_by_name(mode):
     reply = asked(open_site("a", X, rules(mode)), AskMoments(), Peephole())
     assert isinstance(reply, Refusal)
-    assert "the policy does not know the view test_refused_questions.Peephole" in reply.reason
+    assert "the policy does not allow the transform test_refused_questions.Peephole" in reply.reason
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_a_question_about_rows_is_not_asked_of_a_table_nor_the_other_way(mode):
     about_a_table = AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False)
     reply = asked(open_site("a", X, rules(mode)), about_a_table)
-    assert "AskColumns is about table, and here are rows" in reply.reason
+    assert "AskColumns reads table, and this site has rows" in reply.reason
     reply = asked(open_site("a", NAMED, rules(mode)), AskMoments())
-    assert "AskMoments is about rows, and here are a table of named columns" in reply.reason
+    assert "AskMoments is about rows, and this site has a table of named columns" in reply.reason
     transform = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
     assert not isinstance(asked(open_site("a", NAMED, rules(mode)), AskMoments(), transform), Refusal)
 
@@ -76,10 +76,10 @@ def test_a_site_that_has_no_part_in_secure_sums_answers_nothing_but_its_schema_w
     site = open_site("a", NAMED, rules(more='[aggregation]\nsecure = "required"'))  # without a folder: no key
     transform = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
     single = asked(site, AskLocalMeans(2), transform, verb="each")
-    assert "this asks to see a single site's reply" in single.reason
+    assert "this query discloses a single site's answer" in single.reason
     plain = asked(site, AskMoments(), transform, verb="total", number=1)
     assert isinstance(plain, Refusal)
-    assert plain.reason == "the policy allows only secure sums, and this is not asked in one"
+    assert plain.reason == "the policy allows only secure sums, and this query is not part of one"
     assert not isinstance(asked(site, AskSchema(), verb="each", number=2), Refusal)
     parts = (Part("each", AskSchema(), None, 0), Part("total", AskMoments(), transform, 1))
     request = Request(RequestId("r", 0, 3, 0), parts)
@@ -99,7 +99,7 @@ def test_an_invalid_request_id_is_refused_and_forgets_nothing(number, exchange):
     first = asked(site, AskMoments(), number=5)
     request = Request(RequestId("r", 0, number, exchange), (Part("total", AskMoments(), None, 0),))
     (reply,) = site.answer(request).replies
-    assert "not of any round and exchange" in reply.reason
+    assert "is not a valid number" in reply.reason
     assert asked(site, AskMoments(), number=5) is first
 
 

@@ -35,7 +35,7 @@ def policy(text: str = "", mode: str = "raw", more: str = "") -> Policy:
     return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
-COPY = policy(mode="summary", more="auto_approve = true")
+SUMMARY = policy(mode="summary", more="auto_approve = true")
 
 
 def request(question, number=0, exchange=0, transform=None, verb="total"):
@@ -48,9 +48,9 @@ def asked(site, question, number=0, **more):
 
 
 def test_an_open_question_is_answered_as_without_a_policy():
-    got = asked(open_site("a", X, policy()), AskClusterSums(CENTERS))
+    result = asked(open_site("a", X, policy()), AskClusterSums(CENTERS))
     plain = asked(Site("a", X, min_cluster_size=5), AskClusterSums(CENTERS))
-    assert bits(got) == bits(plain)
+    assert bits(result) == bits(plain)
 
 
 REFUSED = {
@@ -61,7 +61,7 @@ REFUSED = {
         "does not allow AskFuzzy",
     ),
     "means of its own": ('[jobs]\nalgorithms = ["lloyd"]', AskLocalMeans(3), None, "it allows lloyd"),
-    "other columns": ("", AskClusterSums(np.zeros((1, 1, 3))), None, "centres of 3 columns, the rows have 2"),
+    "other columns": ("", AskClusterSums(np.zeros((1, 1, 3))), None, "the centres have 3 columns, and the rows have 2"),
     "not finite": ("", AskClusterSums(CENTERS * np.nan), None, "not finite"),
     "no scaling": ("", AskMoments(), Affine(np.zeros(2), np.array([1.0, np.inf])), "not a positive number"),
     "sums only": (
@@ -76,8 +76,8 @@ REFUSED = {
 def test_noise_is_asked_for_where_the_policy_says_so_and_nowhere_else():
     private = open_site("a", X, policy("[dp]\nepsilon_total = 1\n[domain]\nrows = 1000", "dp"))
     assert "AskMoments is answered without noise" in asked(private, AskMoments()).reason
-    copied = open_site("a", X, policy(mode="summary"))
-    assert "answers from its copy" in asked(copied, AskNoisyMoments(1.0, np.full(2, 9.0))).reason
+    summarized = open_site("a", X, policy(mode="summary"))
+    assert "answers from its summary table" in asked(summarized, AskNoisyMoments(1.0, np.full(2, 9.0))).reason
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
@@ -96,7 +96,7 @@ def test_what_a_policy_refuses(case, mode, tmp_path):
 def test_single_replies_under_required_sums_name_the_methods_that_would_do():
     site = open_site("a", X, policy('[aggregation]\nsecure = "required"'))
     assert (
-        "methods that need only sums: lloyd, dwf, ewf, fuzzy, mini-batch"
+        "These methods need only sums: lloyd, dwf, ewf, fuzzy, mini-batch"
         in asked(site, AskLocalMeans(2), verb="each").reason
     )
 
@@ -142,13 +142,13 @@ def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(na
 def test_every_method_runs_on_summary_tables_at_sites_with_the_bits_of_a_simulation(name):
     rows = split(blobs(3, n=600)[0], 3, seed=3)
     algorithm = ALGORITHMS[name]()
-    sites = [open_site(s, X_, COPY) for s, X_ in rows.items()]
+    sites = [open_site(s, X_, SUMMARY) for s, X_ in rows.items()]
     behind = run(algorithm, Simulation(sites), seed=2, max_rounds=4, quorum=1.0)
-    copies = {s: microaggregate(X_) for s, X_ in rows.items()}
+    summaries = {s: microaggregate(X_) for s, X_ in rows.items()}
     rehearsal = Simulation.from_rows(
-        {s: copy.matrix() for s, copy in copies.items()},
-        {s: copy.people for s, copy in copies.items()},
-        within={s: np.nan_to_num(copy.within) for s, copy in copies.items()},
+        {s: summary.matrix() for s, summary in summaries.items()},
+        {s: summary.people for s, summary in summaries.items()},
+        within={s: np.nan_to_num(summary.within) for s, summary in summaries.items()},
     )
     assert bits(behind.state) == bits(run(algorithm, rehearsal, seed=2, max_rounds=4, quorum=1.0).state)
 
@@ -197,7 +197,7 @@ def child(folder, mode):
 @pytest.mark.parametrize("kills", amounts(3, 50))
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path, mode, kills):
-    """A site killed at random moments while it is asked turn after turn; each turn again after that."""
+    """A site killed at random moments while it is asked request after request; each request again after that."""
     rng = np.random.default_rng(5)
     seen: dict[int, str] = {}
     number, process = 0, child(tmp_path, mode)
@@ -215,13 +215,13 @@ def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path, mod
             process.wait(rng.uniform(0.0, 0.004))
         except subprocess.TimeoutExpired:
             process.kill()
-        said, _ = process.communicate()
+        printed, _ = process.communicate()
         process = child(tmp_path, mode)
         process.stdin.write(message + "\n")
         process.stdin.flush()
         again = process.stdout.readline().strip()
-        if said.endswith("\n"):  # the first answer got out
-            assert said.strip() == again
+        if printed.endswith("\n"):  # the first answer got out
+            assert printed.strip() == again
         seen[number] = again
         process.stdin.write(message + "\n")
         process.stdin.flush()
@@ -230,8 +230,8 @@ def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path, mod
     process.kill()
     process.communicate()
     assert verify(tmp_path / "log.jsonl") == []
-    turns = [(e["round"], e["request"]) for _, e in entries(tmp_path / "log.jsonl") if e["kind"] == "release"]
-    assert len(turns) == len(set(turns)) == number  # every turn is in the log once
+    ids = [(e["round"], e["request"]) for _, e in entries(tmp_path / "log.jsonl") if e["kind"] == "release"]
+    assert len(ids) == len(set(ids)) == number  # every request is in the log once
     assert all(not isinstance(codec.unwrap(bytes.fromhex(a)).replies[0], Refusal) for a in seen.values())
 
 
@@ -250,7 +250,7 @@ def test_the_probe_breaks_an_unguarded_site_and_not_one_with_a_summary_table(see
     rows = np.random.default_rng(seed).normal(size=(1000, 5))
     assert attacked(Site("a", rows), seed, rows) > 50
     assert attacked(Site("a", rows, min_cluster_size=10), seed, rows) > 50  # a minimum size is not enough
-    assert attacked(open_site("a", rows, COPY), seed, rows) == 0
+    assert attacked(open_site("a", rows, SUMMARY), seed, rows) == 0
 
 
 def test_an_attack_on_the_log_finds_what_is_there(tmp_path):
@@ -267,7 +267,7 @@ def test_an_attack_on_the_log_finds_what_is_there(tmp_path):
 
 def test_no_answer_from_a_summary_table_is_a_row(tmp_path):
     rows = split(blobs(8, n=300, d=3)[0], 3, seed=8)
-    sites = [open_site(s, r, COPY, folder=tmp_path / s) for s, r in rows.items()]
+    sites = [open_site(s, r, SUMMARY, folder=tmp_path / s) for s, r in rows.items()]
     run(Scaled(Lloyd(k=3, min_cluster_size=5)), Simulation(sites), seed=1)
     for name, mine in rows.items():
         found = on_log(tmp_path / name / "log.jsonl")

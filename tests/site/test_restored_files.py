@@ -57,7 +57,7 @@ def written(archive: Path, files: dict[str, bytes], *more: tarfile.TarInfo) -> N
             tar.addfile(info)
 
 
-def told(files: dict[str, bytes], **more: bytes) -> dict[str, bytes]:
+def with_about(files: dict[str, bytes], **more: bytes) -> dict[str, bytes]:
     """The files of a backup with others, and an account of them that fits."""
     about = json.loads(files[ABOUT])
     rest = {name: data for name, data in files.items() if name != ABOUT} | more
@@ -66,18 +66,18 @@ def told(files: dict[str, bytes], **more: bytes) -> dict[str, bytes]:
 
 
 def unpooled(*words, code=0, **options):
-    got = CliRunner().invoke(app, [str(word) for word in words], **options)
-    assert got.exit_code == code, got.output
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    return " ".join(got.output.split())
+    result = CliRunner().invoke(app, [str(word) for word in words], **options)
+    assert result.exit_code == code, result.output
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return " ".join(result.output.split())
 
 
 def refused(kept, tmp_path, says, *options, target="at/site"):
     """The restore is refused in one line, and nothing is written anywhere."""
     before = everything(tmp_path)
-    said = unpooled("site", "restore", kept, tmp_path / target, *options, code=1)
-    assert says in said
+    printed = unpooled("site", "restore", kept, tmp_path / target, *options, code=1)
+    assert says in printed
     assert everything(tmp_path) == before
     assert not Path("/tmp/unpooled-evil.json").exists()
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_not_the_one_that_was_backed_up_is_found(kept, tmp_path, 
     ],
 )
 def test_only_files_that_a_backup_writes_are_restored(kept, tmp_path, name):
-    written(kept, told(contents(kept), **{name.format(there=tmp_path): b"mine"}))
+    written(kept, with_about(contents(kept), **{name.format(there=tmp_path): b"mine"}))
     refused(kept, tmp_path, "in it is not a file that unpooled site backup writes. Nothing was written.")
 
 
@@ -147,7 +147,7 @@ def test_links_devices_and_folders_are_refused(kept, tmp_path, kind):
     info.type, info.linkname = kind, "/etc/passwd"
     files = contents(kept)
     del files["policy.toml"]
-    written(kept, told(files), info)
+    written(kept, with_about(files), info)
     refused(kept, tmp_path, "'policy.toml' in it is not a plain file")
 
 
@@ -202,7 +202,9 @@ def test_a_backup_that_unpacks_to_more_than_the_limit_is_refused(kept, tmp_path)
     refused(kept, tmp_path, "its files have more than 1 GB together", "--max-gb", 1)
     kept.unlink()
     data = bytes(600_000)
-    written(kept, told({ABOUT: b'{"made": "2026-11-17"}'}, **{"log.jsonl": data, "log_heads.jsonl": data}))
+    written(
+        kept, with_about({ABOUT: b'{"made": "2026-11-17"}'}, **{"log.jsonl": data, "log_heads.jsonl": data})
+    )
     before = everything(tmp_path)
     with pytest.raises(InputError, match=r"its files have more than 0\.001 GB together"):
         restore(kept, tmp_path / "at" / "site", limit=1_000_000)
@@ -238,8 +240,8 @@ def test_headers_without_end_are_refused(kept, tmp_path, monkeypatch):
     record = b"11 comment=\n"
     packed(kept, *[header("x", len(record), tarfile.XHDTYPE) + record.ljust(512, b"\0")] * 3000)
     refused(kept, tmp_path, "not a backup of unpooled, or damaged")
-    monkeypatch.setattr(backups, "_MOST_FILES", 5)
-    written(kept, told({ABOUT: b'{"made": "2026-11-17"}'}, **{f"p{i}.toml": b"" for i in range(6)}))
+    monkeypatch.setattr(backups, "_MAX_FILES", 5)
+    written(kept, with_about({ABOUT: b'{"made": "2026-11-17"}'}, **{f"p{i}.toml": b"" for i in range(6)}))
     refused(kept, tmp_path, "too many files are in it")
 
 
@@ -250,10 +252,12 @@ def test_a_folder_that_is_there_is_replaced_only_on_request_and_kept(kept, tmp_p
     folder = tmp_path / "at" / "site"
     folder.mkdir()
     (folder / "log.jsonl").write_text("a newer log\n")
-    refused(kept, tmp_path, "exists; say --overwrite to replace it (it is kept beside the new one")
+    refused(
+        kept, tmp_path, "already exists (it is kept beside the new one, under another name). Use --overwrite"
+    )
     for number in (1, 2):
-        said = unpooled("site", "restore", kept, folder, "--overwrite")
-        assert f"site.replaced-{number}" in said
+        printed = unpooled("site", "restore", kept, folder, "--overwrite")
+        assert f"site.replaced-{number}" in printed
         assert verify(folder / "log.jsonl") == []
     assert (tmp_path / "at" / "site.replaced-1" / "log.jsonl").read_text() == "a newer log\n"
     assert sorted(path.name for path in folder.parent.iterdir()) == [
@@ -277,7 +281,7 @@ def test_a_person_at_a_terminal_is_asked(kept, tmp_path, answer, code):
         os.close(keyboard)
         os.close(terminal)
     assert done.returncode == code, done.stderr
-    assert "exists. Replace it by the backup" in done.stdout + done.stderr
+    assert "already exists. Replace it with the backup" in done.stdout + done.stderr
     assert (everything(tmp_path) == before) == (answer == "n")
     assert (tmp_path / "at" / "site.replaced-1").exists() == (answer == "y")
 
@@ -319,8 +323,10 @@ def test_a_backup_names_the_files_that_it_does_not_have(kept, tmp_path):
     (was / "patients.csv").write_text("id\n1\n")
     (was / "notes").mkdir()
     (was / "notes" / "a.txt").write_text("mine")
-    said = unpooled("site", "backup", was, tmp_path / "again.tar.gz")
-    assert said.endswith("not in the backup, because unpooled did not write them: notes/a.txt, patients.csv")
+    printed = unpooled("site", "backup", was, tmp_path / "again.tar.gz")
+    assert printed.endswith(
+        "not in the backup, because unpooled did not write them: notes/a.txt, patients.csv"
+    )
     assert not {"patients.csv", "notes/a.txt"} & set(contents(tmp_path / "again.tar.gz"))
 
 

@@ -34,11 +34,11 @@ def _fresh():
 
 
 @dataclass(frozen=True, eq=False)
-class SeenView(Transform, prefix="test_site"):
-    """A view that says when it is applied."""
+class RecordedTransform(Transform, prefix="test_site"):
+    """A transform that says when it is applied."""
 
     def apply(self, X):
-        events.append("view")
+        events.append("transform")
         return X + 1
 
 
@@ -58,8 +58,8 @@ class Guard(BaseGuard):
     def __init__(self, name: str, refuses: str = "") -> None:
         self.name, self.refuses = name, refuses
 
-    def check_questions(self, request, views):
-        events.append(f"{self.name} before {len(views[0])}")
+    def check_questions(self, request, rows):
+        events.append(f"{self.name} before {len(rows[0])}")
         if self.refuses == "before":
             raise QueryRefusedError("not this question")
 
@@ -104,9 +104,9 @@ def request(*questions, transform=None, request_id=REQUEST_ID) -> Request:
 
 def test_everything_leaves_by_the_same_way():
     site = Site("a", ROWS, guards=[Guard("one"), Guard("two")], mask=mask, audit=audit)
-    (reply,) = site.answer(request(SeenQuestion(), transform=SeenView())).replies
+    (reply,) = site.answer(request(SeenQuestion(), transform=RecordedTransform())).replies
     assert events == [
-        "view",
+        "transform",
         "one before 3",
         "two before 3",
         "answer",
@@ -156,7 +156,7 @@ def test_a_mask_may_refuse():
 
 def test_another_error_is_not_taken_for_a_refusal():
     class Broken(Guard):
-        def check_questions(self, request, views):
+        def check_questions(self, request, rows):
             raise ZeroDivisionError("broken rule")
 
     with pytest.raises(ZeroDivisionError, match="broken rule"):
@@ -200,12 +200,12 @@ def test_memory_belongs_to_one_run():
 def test_the_minimum_is_the_sites_own():
     X = np.array([[1.0], [2.0], [20.0], [30.0], [31.0], [32.0]])
     question = AskClusterSums(np.array([[[1.5], [20.0], [31.0]]]))
-    shown = Site("a", X, min_cluster_size=1).answer(request(question)).replies[0]
-    hidden = Site("a", X, min_cluster_size=2).answer(request(question)).replies[0]
-    assert shown.mass.tolist() == [[2.0, 1.0, 3.0]]
-    assert (hidden.mass[0, 1], hidden.inertia[0, 1], hidden.sums[0, 1, 0]) == (0.0, 0.0, 0.0)
+    disclosed = Site("a", X, min_cluster_size=1).answer(request(question)).replies[0]
+    suppressed = Site("a", X, min_cluster_size=2).answer(request(question)).replies[0]
+    assert disclosed.mass.tolist() == [[2.0, 1.0, 3.0]]
+    assert (suppressed.mass[0, 1], suppressed.inertia[0, 1], suppressed.sums[0, 1, 0]) == (0.0, 0.0, 0.0)
     # the row that is alone does not follow from the site's total: it is not the only one that is hidden
-    assert 0 < hidden.mass.sum() <= 6 - 2
+    assert 0 < suppressed.mass.sum() <= 6 - 2
 
 
 def test_draws_depend_on_the_request_and_the_place_in_the_exchange_only():
@@ -225,11 +225,11 @@ def test_a_transform_is_applied_once_a_run():
             request(
                 SeenQuestion(),
                 SeenQuestion(),
-                transform=SeenView(),
+                transform=RecordedTransform(),
                 request_id=RequestId("r", 0, 0, exchange),
             )
         )
-    assert events.count("view") == 1
+    assert events.count("transform") == 1
     site.answer(
         request(SeenQuestion(), transform=Affine(np.zeros(1), np.ones(1)), request_id=RequestId("r", 0, 1, 0))
     )

@@ -47,7 +47,7 @@ IDENTITY = Identity.new()
 
 @pytest.fixture
 def site(tmp_path):
-    """A site of a federation whose authority is IDENTITY: trusted, so that what it answers is rows."""
+    """A site of a federation whose authority is IDENTITY: raw, so that what it answers is rows."""
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
     policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
@@ -114,9 +114,9 @@ def officer(site, *words, code=0):
 def test_nothing_is_answered_before_the_approval(site, data):
     end = session_of(site)
     for _ in range(2):
-        said = end.respond(data)
-        assert isinstance(said, PendingDecision)
-        assert said == "nobody at the site has approved the study yet"
+        printed = end.respond(data)
+        assert isinstance(printed, PendingDecision)
+        assert printed == "nobody at the site has approved the study yet"
     assert log_of(site) == []
     Log(home(site) / "log.jsonl").close()  # who waits does not hold the log
     end.close()
@@ -126,10 +126,10 @@ def test_an_approved_study_is_answered_and_the_log_binds_it(site):
     study = study_of(identity=IDENTITY)
     end = session_of(site, study)
     end.respond(SCHEMA)
-    assert "1. waiting: k-means of a federation, k 2..3 (to find groups)" in officer(site, "status", code=6)
-    shown = officer(site, "review", "--text")
+    assert "1. pending: k-means of a federation, k 2..3 (to find groups)" in officer(site, "status", code=6)
+    printed = officer(site, "review", "--text")
     for text in ("to find groups", "AskSchema", study.digest, study.expires):
-        assert text in shown
+        assert text in printed
     assert f"approved: {study.title}" in officer(
         site, "approve", study.digest[:12], "--yes", "--by", "Dr. Low"
     )
@@ -140,8 +140,8 @@ def test_an_approved_study_is_answered_and_the_log_binds_it(site):
     assert (approval["kind"], approval["decision"], approval["by"]) == ("study", "approved", "Dr. Low")
     assert approval["study"] == opening["study"] == study.digest
     assert release["kind"] == "release"
-    said = dict(lines(read(home(site))))
-    assert "approved by Dr. Low" in said["Studies"][0]
+    printed = dict(lines(read(home(site))))
+    assert "approved by Dr. Low" in printed["Studies"][0]
     assert "1. approved" in officer(site, "status")
 
 
@@ -156,7 +156,7 @@ def test_the_approval_of_one_study_is_not_that_of_another(site):
     ):
         assert isinstance(session_of(site, other).respond(SCHEMA), PendingDecision)
     assert kinds(site) == ["study"]
-    assert "4 studies could be meant" in officer(site, "approve", "--yes", code=1)
+    assert "4 studies are possible" in officer(site, "approve", "--yes", code=1)
     assert "does not name one study" in officer(site, "approve", "abc", code=1)
 
 
@@ -188,9 +188,9 @@ BAD = {
     ),
     "not signed": (lambda s: s, None, "not signed by the authority"),
     "expired": (lambda s: replace(s, expires="2020-01-01T00:00:00+00:00"), IDENTITY, "expired at 2020"),
-    "without a purpose": (lambda s: replace(s, purpose=""), IDENTITY, "lacks its"),
+    "without a purpose": (lambda s: replace(s, purpose=""), IDENTITY, "lacks a"),
     "with hidden letters": (lambda s: replace(s, title="k\x1b[2J"), IDENTITY, "not shown"),
-    "without end": (lambda s: replace(s, expires="never"), IDENTITY, "not dates"),
+    "without end": (lambda s: replace(s, expires="never"), IDENTITY, "not a date with a time zone"),
 }
 
 
@@ -199,9 +199,9 @@ def test_a_bad_study_is_refused_and_the_log_says_so(site, case):
     change, identity, says = BAD[case]
     end = session_of(site, change(study_of(identity=IDENTITY)), identity)
     for _ in range(2):
-        said = end.respond(SCHEMA)
-        assert says in said
-        assert not isinstance(said, PendingDecision)
+        printed = end.respond(SCHEMA)
+        assert says in printed
+        assert not isinstance(printed, PendingDecision)
     (line,) = log_of(site)
     assert (line["kind"], line["decision"]) == ("study", "refused")
     assert says in line["reason"]
@@ -252,11 +252,11 @@ def end(site):
     [
         (asked(AskSchema(), run="r2"), "this is another run"),
         (asked(AskKeys("epoch"), run="r2", verb=STAGE), "this is another run"),
-        (asked(AskLocalMeans(2)), "does not ask AskLocalMeans"),
-        (asked(AskScatter(np.zeros((4, 2)))), "about 4 centres; the approved study asks about at most 3"),
-        (asked(AskClusterSums(np.zeros((1, 501, 2)))), "about 501 centres; .* at most 500"),
-        (asked(AskMoments(), number=305), "round 305; the approved study has at most 304"),
-        (asked(AskNoisyMoments(1.0, np.ones(2))), "does not ask"),
+        (asked(AskLocalMeans(2)), "does not contain AskLocalMeans"),
+        (asked(AskScatter(np.zeros((4, 2)))), r"about 4 centres\. The approved study allows at most 3"),
+        (asked(AskClusterSums(np.zeros((1, 501, 2)))), r"about 501 centres\. .* at most 500"),
+        (asked(AskMoments(), number=305), r"round 305\. The approved study has at most 304"),
+        (asked(AskNoisyMoments(1.0, np.ones(2))), "does not contain"),
     ],
     ids=[
         "another run",
@@ -288,9 +288,9 @@ def test_what_is_not_in_the_study_is_refused(site, end, data, says):
         ("fuzzy", AskFuzzyMeans(np.zeros((3, 2)), 2.0, 10**15, 0.0), "answers at most 10,000"),
         ("fuzzy", AskFuzzyMeans(np.zeros((3, 2)), 2.0, 2, 0.0), "steps = 2. .* at most 1"),
         ("fuzzy", AskFuzzyMoves(np.zeros((1, 3, 2)), 2.0, 0, 0.0, "sum(u)"), "steps = 300. .* at most 1"),
-        ("fuzzy", AskBorderline(np.zeros((60_000, 2)), 2.0), "about 60000 centres; .* at most 3"),
+        ("fuzzy", AskBorderline(np.zeros((60_000, 2)), 2.0), r"about 60000 centres\. .* at most 3"),
         ("lloyd", AskPartsBound(np.zeros((3, 2)), "thorough", 1.0), "work = 1,000,000,000.* at most 30"),
-        ("lloyd", AskProfile(np.zeros((60_000, 2))), "about 60000 centres; .* at most 3"),
+        ("lloyd", AskProfile(np.zeros((60_000, 2))), r"about 60000 centres\. .* at most 3"),
         ("dual", AskNode(*[np.zeros((3, 2))] * 3, "none", np.zeros((3, 2)), 200_001), "at most 200,000"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Question) else None,
@@ -331,7 +331,7 @@ def test_a_study_of_columns_is_about_no_others(site):
 
 
 def test_a_withdrawal_holds_from_the_next_question_on(site, end):
-    """Also for a turn that was answered before, and while the process that answers has the log."""
+    """Also for a request that was answered before, and while the process that answers has the log."""
     answer = end.respond(SCHEMA)
     assert end.respond(SCHEMA) == answer
     officer(site, "decline", "--reason", "a complaint")
@@ -409,12 +409,12 @@ def test_the_rules_about_studies():
 
 def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     home(site).mkdir()
-    assert "the site has not received a study yet" in officer(site, "status")
+    assert "not the folder of a site" in officer(site, "status", code=1)
     assert "there is no study to approve" in officer(site, "approve", code=1)
     session_of(site).respond(SCHEMA)
-    said = CliRunner().invoke(app, ["site", "approve", site.folder], input="n\n")
-    assert said.exit_code == 1
-    assert "to find groups" in said.output
+    printed = CliRunner().invoke(app, ["site", "approve", site.folder], input="n\n")
+    assert printed.exit_code == 1
+    assert "to find groups" in printed.output
     assert StudyFolder(home(site)).waiting()
     assert CliRunner().invoke(app, ["site", "approve", site.folder], input="y\n").exit_code == 0
     assert not StudyFolder(home(site)).waiting()
@@ -425,11 +425,11 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
 # ---------------------------------------------------------------- honest runs
 
 
-@pytest.mark.parametrize("holes", [False, True], ids=["whole", "with missing cells"])
+@pytest.mark.parametrize("missing", [False, True], ids=["whole", "with missing cells"])
 @pytest.mark.parametrize(
     "method", [name for name, m in METHODS.items() if m.__module__.startswith("unpooled.")]
 )
-def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
+def test_no_honest_run_goes_beyond_its_study(method, missing, tmp_path):
     """Every method as ``unpooled federation run`` does it, up to its last round: no question of it is refused."""
     rng, ks = np.random.default_rng(0), (2, 3)
     study = study_of(ks=ks, method=method, rounds=3 + 4)
@@ -439,7 +439,7 @@ def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
     sites = []
     for name in "abc":
         X = rng.normal(size=(40, 3)) + 5 * rng.integers(3, size=(40, 1))
-        X[rng.random(X.shape) < (0.2 if holes else 0.0)] = np.nan
+        X[rng.random(X.shape) < (0.2 if missing else 0.0)] = np.nan
         table = Table.from_columns({f"c{j}": X[:, j] for j in range(3)})
         sites.append(Site(name, table, guards=[StudyGuard(study, tmp_path)]))
     job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
@@ -451,11 +451,11 @@ def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
 def test_a_run_that_is_resumed_has_the_study_that_was_approved():
     """The job on disk gives the same digest: nobody is asked a second time."""
     remote = RemoteRunOptions("", "r", ("a", "b"), contact="Dr. Low", purpose="to find groups")
-    told = Job((), (2, 3), method="fuzzy", protect="summary", remote=remote)
-    again = Job.from_json(json.loads(json.dumps(told.to_json())))
-    assert proposed(again, again.remote)[0].digest == proposed(told, remote)[0].digest
-    other = replace(told, ks=(2, 3, 4))
-    assert proposed(other, remote)[0].digest != proposed(told, remote)[0].digest
+    job = Job((), (2, 3), method="fuzzy", protect="summary", remote=remote)
+    again = Job.from_json(json.loads(json.dumps(job.to_json())))
+    assert proposed(again, again.remote)[0].digest == proposed(job, remote)[0].digest
+    other = replace(job, ks=(2, 3, 4))
+    assert proposed(other, remote)[0].digest != proposed(job, remote)[0].digest
 
 
 def test_terms_for_tests_are_those_of_an_officer(site):

@@ -41,7 +41,7 @@ rows = 2000
 """
 DELTA, BOX = 1e-6, np.full(2, 30.0)
 X = np.concatenate([np.random.default_rng(i).normal(9 * i, 1.0, (300, 2)) for i in (0, 1)])
-VIEW = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
+TRANSFORM = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
 
 
 def site_at(folder: Path, name: str = "a", protect: str = "", dp: str = "") -> SiteSettings:
@@ -59,7 +59,7 @@ def settings(tmp_path):
 
 
 def request(question, number=0, exchange=0, name="r") -> bytes:
-    return codec.wrap(Request(RequestId(name, 0, number, exchange), (Part("total", question, VIEW, 0),)))
+    return codec.wrap(Request(RequestId(name, 0, number, exchange), (Part("total", question, TRANSFORM, 0),)))
 
 
 def reply_to(end, data):
@@ -132,7 +132,7 @@ def test_many_questions_of_all_kinds_restarts_and_other_runs_spend_no_more_than_
 def test_parts_of_one_request_are_paid_for_together(settings):
     end = SiteSession(settings, approved_terms(settings, study=private_study()))
     mu = gdp_mu(0.1, DELTA) * 0.9  # one fits, two do not
-    parts = tuple(Part("total", AskNoisyMoments(mu, BOX), VIEW, i) for i in range(2))
+    parts = tuple(Part("total", AskNoisyMoments(mu, BOX), TRANSFORM, i) for i in range(2))
     replies = codec.unwrap(end.respond(codec.wrap(Request(RequestId("r", 0, 0, 0), parts)))).replies
     end.close()
     assert all("may spend epsilon 0.1" in reply.reason for reply in replies)
@@ -171,7 +171,7 @@ def test_another_study_of_the_same_run_waits_for_its_own_approval(settings):
     assert isinstance(again.respond(request(question, 1)), PendingDecision)
     again.close()
     approved = SiteSession(settings, approved_terms(settings, study=private_study(title="and approved")))
-    assert "another study; begin a new run" in reply_to(approved, request(question, 1)).reason
+    assert "another study. Start a new run" in reply_to(approved, request(question, 1)).reason
     approved.close()
     assert spent(settings) == pytest.approx(question.privacy_cost)
 
@@ -190,7 +190,7 @@ def test_studies_of_two_runs_spend_apart_and_the_policy_limits_both(settings):
 
 
 def test_a_study_that_spends_nothing_gets_no_noisy_answer(settings):
-    """It says that it expects answers from a copy, and lists noisy questions nevertheless."""
+    """It says that it expects answers from a summary table, and lists noisy questions nevertheless."""
     study = private_study(epsilon=0.1, protection="summary")
     end = SiteSession(settings, approved_terms(settings, study=replace(study, epsilon=0.0)))
     reply = reply_to(end, request(AskNoisyMoments(1e-6, BOX)))
@@ -202,9 +202,9 @@ def test_a_study_that_spends_nothing_gets_no_noisy_answer(settings):
 @pytest.mark.parametrize("epsilon", [np.nan, np.inf, -1.0, 100.5])
 def test_a_study_whose_epsilon_is_not_a_budget_is_refused_before_anybody_decides(settings, epsilon):
     end = SiteSession(settings, terms_of(replace(private_study(), epsilon=epsilon)))
-    said = end.respond(request(AskNoisyMoments(1.0, BOX)))
+    printed = end.respond(request(AskNoisyMoments(1.0, BOX)))
     end.close()
-    assert said == "the study's epsilon is not a number from 0 to 100"
+    assert printed == "the study's epsilon is not a number from 0 to 100"
 
 
 # ---------------------------------------------------------------- honest runs
@@ -246,7 +246,7 @@ def test_an_honest_run_ends_within_its_study_and_nothing_more_is_answered(tmp_pa
     assert done.state.spent * rows**2 == pytest.approx(whole)
     assert [spent(own) for own in sites.values()] == pytest.approx([whole] * 3)
     with federation() as opened:  # a new coordinator, and sites that were started again
-        more = transformed(VIEW, total(opened.sites, AskNoisyMoments(0.01, BOX)))
+        more = transformed(TRANSFORM, total(opened.sites, AskNoisyMoments(0.01, BOX)))
         with pytest.raises(TooFewAnswersError, match=r"may spend epsilon 2 at delta 1e-06\. It has 0 left"):
             run_protocol(more, opened, run="r", number=done.rounds + 1)
     assert [spent(own) for own in sites.values()] == pytest.approx([whole] * 3)

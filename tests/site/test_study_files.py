@@ -60,8 +60,8 @@ def officer(site, *words):
     [
         ({"columns": ("c",) * 10_001}, "too many columns or questions"),
         ({"questions": (("q", 1),) * 1001}, "too many columns or questions"),
-        ({"created": "2026-01-01T00:00:00"}, "not dates"),  # of no time zone: nobody could say when it ends
-        ({"expires": "2999-01-01T00:00:00"}, "not dates"),
+        ({"created": "2026-01-01T00:00:00"}, "not a date with a time zone"),  # of no time zone: nobody could say when it ends
+        ({"expires": "2999-01-01T00:00:00"}, "not a date with a time zone"),
     ],
 )
 def test_a_study_that_nobody_could_judge_is_refused(site, place, change, says):
@@ -84,8 +84,8 @@ def test_the_most_that_a_study_may_name_can_be_approved():
     [
         ("{", "not a study, or damaged"),
         ("[]", "not a study, or damaged"),
-        ('{"version": 1}', "not a study, or damaged"),
-        ('{"version": 2}', "of version 2, this program reads 1"),
+        ('{"format": 1}', "not a study, or damaged"),
+        ('{"format": 2}', "the study has format 2, and this release reads format 1"),
     ],
 )
 def test_a_damaged_study_is_one_sentence_and_nothing_is_answered(site, place, content, says):
@@ -93,10 +93,10 @@ def test_a_damaged_study_is_one_sentence_and_nothing_is_answered(site, place, co
     place.file(study.digest).write_text(content)
     with pytest.raises(LedgerError, match=says):
         place.read(study.digest)
-    said = officer(site, "status")
-    assert said.exit_code == 1
-    assert said.output.count("\n") < 5
-    assert says in said.output.replace("\n", " ")
+    printed = officer(site, "status")
+    assert printed.exit_code == 1
+    assert printed.output.count("\n") < 5
+    assert says in printed.output.replace("\n", " ")
 
 
 def test_the_last_word_of_the_log_counts_and_not_an_older_file(site, place, monkeypatch):
@@ -107,9 +107,9 @@ def test_the_last_word_of_the_log_counts_and_not_an_older_file(site, place, monk
     place.decide(study.digest, WITHDRAWN, "Dr. Low")
     place.file(study.digest).write_bytes(before)
     assert place.read(study.digest).state == APPROVED
-    said = SiteSession(site, terms_of(study)).respond(SCHEMA)
-    assert isinstance(said, str)
-    assert "cannot open its data" in said or "withdrawn" in said
+    printed = SiteSession(site, terms_of(study)).respond(SCHEMA)
+    assert isinstance(printed, str)
+    assert "cannot open its data" in printed or "withdrawn" in printed
     assert not any(entry["kind"] == "release" for _, entry in entries(place.folder / "log.jsonl"))
     log = Log(Path(site.folder) / "log.jsonl")
     log.append("opening", site="a")  # a line between that decides nothing
@@ -125,9 +125,9 @@ def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
     study = approved(place, study_of())
     assert place.find("1").study.digest == place.find(study.digest[:6]).study.digest == study.digest
     for wrong in ("0", "2"):
-        said = officer(site, "review", wrong)
-        assert said.exit_code == 1
-        assert f"there is no study {wrong}; unpooled site status" in said.output.replace("\n", " ")
+        printed = officer(site, "review", wrong)
+        assert printed.exit_code == 1
+        assert f"there is no study {wrong}; unpooled site status" in printed.output.replace("\n", " ")
 
 
 # ---------------------------------------------------------------- a process that answers
@@ -140,7 +140,7 @@ def test_the_person_column_is_read_as_text_and_empty_rows_at_the_end_are_reporte
         table = replace(site, columns=columns).table()
         assert table.categories["id"][:2] == ("0", "1")  # texts, and no numbers to be averaged
         assert set(table.names) == ({"id", "age", "bmi"} if columns is None else {"id", "age"})
-    assert "3 rows at its end have no value and are left out" in caplog.text
+    assert "3 rows have no value and are left out" in caplog.text
 
 
 def test_a_message_that_is_none_gets_a_reason_and_no_answer(site, place):
@@ -160,15 +160,15 @@ def test_a_question_that_fails_gets_an_answer_that_quotes_nothing(site, place, m
 
     monkeypatch.setattr(AskSchema, "answer_all", fails)
     (reply,) = codec.unwrap(end.respond(asked(1))).replies
-    assert reply.reason == "failed with ZeroDivisionError; the site's own log says more"
+    assert reply.reason == "failed with ZeroDivisionError; the site's own log has the details"
     assert "Miller" in caplog.text  # of the site itself
     end.close()
 
 
 def test_another_version_is_reported_before_anything_is_opened(site, place):
     terms = replace(terms_of(approved(place, study_of())), version="9.9")
-    said = SiteSession(site, terms).respond(SCHEMA)
-    assert said.startswith("the coordinator has unpooled 9.9, this site ")
+    printed = SiteSession(site, terms).respond(SCHEMA)
+    assert printed.startswith("the coordinator has unpooled 9.9, this site ")
     assert not any(e["kind"] == "opening" for _, e in entries(Path(site.folder) / "log.jsonl"))
 
 
@@ -184,7 +184,7 @@ def test_a_log_that_another_program_keeps_open_is_reported_after_a_while(site, p
     study = approved(place, study_of())
     other = Log(place.folder / "log.jsonl", "a backup")
     end = SiteSession(site, terms_of(study))
-    says = "another program at the site has its log open; the site's own log names it"
+    says = "another program at the site has its log open; The site's own log names it."
     assert end.respond(SCHEMA) == says
     other.close()
     assert end.respond(SCHEMA) == says  # for this run it stays so
@@ -199,9 +199,9 @@ def test_a_decision_waits_for_the_log_and_then_says_who_has_it(site, place, capl
         place.decide(study.digest, APPROVED, "Dr. Low", patience=0.0)
     assert place.read(study.digest).decisions == ()  # an approval counts once the log has it
     bad = SiteSession(site, terms_of(study_of(purpose="")))
-    assert "lacks its" in bad.respond(SCHEMA)
+    assert "lacks a" in bad.respond(SCHEMA)
     assert "the refusal of a study is not in the log" in caplog.text
     other.close()
-    assert "lacks its" in bad.respond(SCHEMA)  # and is noted as soon as it can be
+    assert "lacks a" in bad.respond(SCHEMA)  # and is noted as soon as it can be
     (line,) = (entry for _, entry in entries(place.folder / "log.jsonl"))
     assert line["decision"] == "refused"

@@ -33,16 +33,16 @@ def test_all_that_a_study_may_ask_is_known_in_a_process_of_its_own(tmp_path):
 
 
 def test_a_number_of_centres_is_reported_of_questions_about_centres_only():
-    said = {name: most for _, name, most, _ in allowed_questions(study_of(ks=(2,)))}
-    assert {name for name, most in said.items() if most == ""} == {
+    printed = {name: most for _, name, most, _ in allowed_questions(study_of(ks=(2,)))}
+    assert {name for name, most in printed.items() if most == ""} == {
         "AskColumns",
         "AskSchema",
         "AskCovariance",
         "AskObservedMoments",
         "AskMoments",
     }
-    assert said["AskProfile"] == "2"
-    assert said["AskClusterSums"] == "500"
+    assert printed["AskProfile"] == "2"
+    assert printed["AskClusterSums"] == "500"
     kfed = {name: most for _, name, most, _ in allowed_questions(study_of(ks=(2,), method="k-fed"))}
     assert kfed["AskDennisMeans"] == "2"
 
@@ -71,12 +71,12 @@ def test_an_officer_reads_how_much_work_a_study_may_ask_of_the_site(method, name
     study = study_of(method=method)
     assert {name: work for _, name, _, work in allowed_questions(study)}[name] == work
     StudyFolder(tmp_path).receive("a", study, "")
-    shown = (
+    printed = (
         CliRunner().invoke(app, ["site", "review", "--text", str(tmp_path)], env={"COLUMNS": "400"}).output
     )
-    (line,) = (line for line in shown.splitlines() if name in line)
+    (line,) = (line for line in printed.splitlines() if name in line)
     assert work in line
-    assert ("questions, centres and steps listed for it") in shown
+    assert ("queries, centres and steps in the list below") in printed
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS.values() if m.__module__.startswith("unpooled.")])
@@ -84,5 +84,5 @@ def test_a_method_of_the_package_states_all_the_work_that_it_asks_of_a_site(meth
     """No study of it says only what any site would answer."""
     stated = method(k=2).work_limits()
     for kind in method.questions():
-        fields = {name for name, said in declared(kind).items() if isinstance(said, Work)}
+        fields = {name for name, printed in declared(kind).items() if isinstance(printed, Work)}
         assert kind is AskPartsBound or stated.get(kind, {}).keys() == fields

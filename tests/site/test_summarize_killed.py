@@ -1,4 +1,4 @@
-"""A process that dies while it makes a copy: at every file that it opens, moves or removes."""
+"""A process that dies while it makes a summary table: at every file that it opens, moves or removes."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ BY_ID = SummarySettings(person="id")
 
 
 def dies(folder: Path, table, settings: SummarySettings, last: int) -> bool:
-    """Make a copy in a process that is gone at its step number ``last``; False if it has fewer steps."""
+    """Make a summary table in a process that is gone at its step number ``last``; False if it has fewer steps."""
     pid = os.fork()
     if pid == 0:
         steps = 0
@@ -63,7 +63,7 @@ def test_a_summary_table_is_there_whole_or_not_at_all_wherever_its_maker_dies(tm
         else:
             none += 1
             assert not (place.path / TABLE).exists()
-            with pytest.raises(InputError, match="there is no copy"):
+            with pytest.raises(InputError, match="there is no summary table"):
                 open_site("north", policy=AUTO, folder=folder)
             SummaryFolder(folder).make(table, settings)  # and the next one is made without a word
             assert SummaryFolder(folder).read().people.sum() == 40

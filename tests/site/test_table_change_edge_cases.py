@@ -129,7 +129,9 @@ def test_a_summary_table_that_its_registry_does_not_know_is_not_approved(place, 
     other.make(table(range(3, 43)), BY_ID)
     shutil.rmtree(place.path)
     shutil.copytree(other.path, place.path)
-    with pytest.raises(LedgerError, match="the registry does not know this summary table. Nothing is answered"):
+    with pytest.raises(
+        LedgerError, match=r"the registry does not know this summary table\. Nothing is answered"
+    ):
         place.approve("the officer")
     assert place.approved == ""
 
@@ -165,9 +167,11 @@ def test_the_registry_names_the_last_whole_line_of_the_log(place, end):
 
 
 def test_there_is_nothing_to_approve_where_there_is_no_summary_table(tmp_path):
-    said = CliRunner().invoke(app, ["site", "approve", "--table", "--yes", str(tmp_path)])
-    assert said.exit_code == 1
-    assert "there is no summary table. Make one with unpooled site summarize" in said.output.replace("\n", " ")
+    printed = CliRunner().invoke(app, ["site", "approve", "--table", "--yes", str(tmp_path)])
+    assert printed.exit_code == 1
+    assert "there is no summary table. Make one with unpooled site summarize" in printed.output.replace(
+        "\n", " "
+    )
 
 
 def test_an_account_without_a_name_approves_under_none(place, monkeypatch):

@@ -122,9 +122,9 @@ def test_what_cannot_be_a_renewal_is_refused(place, patients, tmp_path):
     with pytest.raises(InputError, match="0 of 60 disclosed people are in this table"):
         renew(place, other)
     columns = {name: table.values[:, table.index(name)] for name in ("age", "lab")}
-    with pytest.raises(InputError, match="no column 'sex', which the copy has"):
+    with pytest.raises(InputError, match="no column 'sex'"):
         renew(place, Table.from_columns({"id": list(patients.rows), **columns}))
-    with pytest.raises(InputError, match="column sex is of the kind number"):
+    with pytest.raises(InputError, match="column sex is a number column"):
         renew(place, Table.from_columns({"id": list(patients.rows), **columns, "sex": np.ones(60)}))
     fresh = SummaryFolder(tmp_path / "fresh")
     fresh.make(table, BY_ID)
@@ -154,7 +154,7 @@ def test_no_id_and_no_value_is_on_disk(tmp_path):
         value
         for row in known.values()
         for value in row[:2]
-        if not np.isnan(value) and value not in medians  # of an odd number of persons, one has it
+        if not np.isnan(value) and value not in medians  # of an odd number of people, one has it
     ]
     assert len(numbers) > 120
     assert {path.name for path in place.folder.glob("*.sqlite")} == {"registry.sqlite", "ledger.sqlite"}
@@ -175,7 +175,7 @@ def test_the_search_for_ids_and_values_finds_them_however_they_are_written(tmp_p
             db.execute("INSERT INTO leak VALUES (?, ?)", (person, 0.0) if how == "id cell" else ("x", value))
             db.commit()
     else:
-        said = {
+        printed = {
             "csv": f"id,age\n{person},1\n".encode(),
             "json": json.dumps({"a": {person: 1}}).encode(),
             "utf-16": f"a {person}".encode("utf-16"),
@@ -185,7 +185,7 @@ def test_the_search_for_ids_and_values_finds_them_however_they_are_written(tmp_p
             "rounded": f"1,{value:.6f}".encode(),
             "name": b"",
         }[how]
-        (tmp_path / (f"{person}.csv" if how == "name" else "file")).write_bytes(said)
+        (tmp_path / (f"{person}.csv" if how == "name" else "file")).write_bytes(printed)
     assert leaks(tmp_path, [person], [value])
     assert leaks(tmp_path, ["patient-70", "patient-"], [value + 1e-3]) == []
 
@@ -197,7 +197,7 @@ def test_an_erasure_takes_the_group_out_at_once_and_for_ever(place, patients):
     old = to_csv(place.read()).splitlines()[1:]
     with pytest.raises(InputError, match="not known here: nobody"):
         erase(place, ["P7", "nobody"], by="officer")
-    with pytest.raises(InputError, match="an empty id"):
+    with pytest.raises(InputError, match="an id is empty"):
         erase(place, ["P7", ""])
     assert to_csv(place.read()).splitlines()[1:] == old
     done = erase(place, ["P7", "nobody"], by="officer", block_unknown=True)
@@ -206,7 +206,7 @@ def test_an_erasure_takes_the_group_out_at_once_and_for_ever(place, patients):
     new = to_csv(place.read()).splitlines()[1:]
     assert len(old) - len(new) == 1
     assert set(new) < set(old)
-    assert place.approved  # rows of an approved copy
+    assert place.approved  # rows of an approved summary table
     open_site("north", folder=place.folder).close()
     found = renew(place, patients.table())
     assert found.states["P7"] == ERASED
@@ -219,8 +219,8 @@ def test_an_erasure_takes_the_group_out_at_once_and_for_ever(place, patients):
 
 def test_an_erased_person_is_in_no_summary_table_that_is_made_anew(place, patients):
     erase(place, ["P7"])
-    copy = place.make(patients.table(), BY_ID, second_table=SECOND_TABLE)
-    assert copy.people.sum() == 59
+    summary = place.make(patients.table(), BY_ID, second_table=SECOND_TABLE)
+    assert summary.people.sum() == 59
     place.approve()
     assert renew(place, patients.table()).states["P7"] == ERASED
     assert erase(place, ["P8"]).groups == 1
@@ -235,7 +235,7 @@ def test_a_site_that_is_running_stops_answering_when_somebody_is_erased(place):
     finally:
         site.close()
     site = open_site("north", folder=place.folder)
-    assert "begin a new run" in asked(site, 2).reason  # of the run that he was seen in
+    assert "Start a new run" in asked(site, 2).reason  # of the run that they was seen in
     assert not isinstance(asked(site, 3, run="anew"), Refusal)
     site.close()
 
@@ -246,7 +246,7 @@ def test_an_erasure_drops_a_renewal_that_waits(place, patients):
     erase(place, ["P7"])
     assert not place.pending
     before = place.digest
-    assert place.approve() == before  # of the copy itself, once more
+    assert place.approve() == before  # of the summary table itself, once more
 
 
 def test_a_summary_table_without_any_group_left_is_not_answered_from(tmp_path):
@@ -256,7 +256,7 @@ def test_a_summary_table_without_any_group_left_is_not_answered_from(tmp_path):
     place.approve()
     erase(place, ["P0"])
     assert len(place.read()) == 0
-    with pytest.raises(InputError, match="no group of the copy is left"):
+    with pytest.raises(InputError, match="the summary table has no group left"):
         open_site("north", folder=tmp_path)
     patients.come(6)
     renew(place, patients.table())
@@ -302,7 +302,9 @@ def test_a_lost_or_older_registry_is_found(place, patients, rotated):
         with pytest.raises(LedgerError, match="not the one that the registry names"):
             call()
     os.rename(place.path, place.folder / "newest-copy")
-    shutil.copytree(place.folder / "backup-copy", place.path)  # copy and registry of the same old day
+    shutil.copytree(
+        place.folder / "backup-copy", place.path
+    )  # summary table and registry of the same old day
     for call in (
         lambda: open_site("north", folder=place.folder),
         lambda: renew(place, patients.table()),
@@ -319,11 +321,11 @@ def test_a_lost_or_older_registry_is_found(place, patients, rotated):
             call()
     assert not (place.folder / "registry.sqlite").exists()
     about = place.path / "about.json"
-    told = about.read_text()
-    about.write_text(told.replace('"registry": true', '"registry": false'))
+    ready = about.read_text()
+    about.write_text(ready.replace('"registry": true', '"registry": false'))
     with pytest.raises(LedgerError, match="registry of people is lost"):
         open_site("north", folder=place.folder)
-    about.write_text(told)
+    about.write_text(ready)
     shutil.rmtree(place.path)
     os.rename(place.folder / "newest-copy", place.path)
     (place.folder / "registry.sqlite").write_bytes(newest)
@@ -347,7 +349,7 @@ def test_a_log_that_is_older_than_the_registry_is_found(place, patients):
 def test_a_registry_that_somebody_changed_is_not_renewed_from(place, patients):
     with Registry.open(place.folder) as registry:
         registry._db.execute("DELETE FROM members WHERE person = ?", (registry.person("P3"),))
-    with pytest.raises(LedgerError, match="changed by another program"):
+    with pytest.raises(LedgerError, match="another program changed"):
         renew(place, patients.table())
     (place.folder / "registry.sqlite").write_bytes(b"no database at all" * 100)
     with pytest.raises(LedgerError, match="not a registry"):
@@ -365,7 +367,9 @@ def test_a_summary_table_of_a_registry_that_was_deleted_is_not_made_again_withou
     open_site("north", folder=place.folder).close()
 
 
-def test_without_an_officer_the_registry_takes_the_first_summary_table_when_the_site_opens(tmp_path, patients):
+def test_without_an_officer_the_registry_takes_the_first_summary_table_when_the_site_opens(
+    tmp_path, patients
+):
     rules = parse('format = 1\n[protect]\nauto_approve = true\nperson = "id"')
     open_site("north", patients.table(), rules, tmp_path).close()
     with Registry.open(tmp_path) as registry:
@@ -381,52 +385,52 @@ def test_without_an_officer_the_registry_takes_the_first_summary_table_when_the_
 # ---------------------------------------------------------------- kill -9
 
 
-def work(place: SummaryFolder, patients: Patients, told: int) -> None:
+def work(place: SummaryFolder, patients: Patients, ready: int) -> None:
     """Months of renewals, approvals and erasures, until somebody kills the process; tells of each step."""
     while True:
         patients.leave(2)
         patients.come(4)
-        os.write(told, b".")
+        os.write(ready, b".")
         renew(place, patients.table(), extra_spread=1.0)
-        os.write(told, b".")
+        os.write(ready, b".")
         place.approve()
-        os.write(told, b".")
+        os.write(ready, b".")
         erase(place, [str(patients.rng.choice(sorted(patients.rows)))], block_unknown=True)
 
 
 def test_kill_9_at_any_time_leaves_one_summary_table_that_the_registry_names(place, patients):
-    rng, copies = np.random.default_rng(5), set()
+    rng, summaries = np.random.default_rng(5), set()
     for attempt in range(10):
         patients.rng = np.random.default_rng(attempt)
-        heard, told = os.pipe()
+        reader, ready = os.pipe()
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
-                work(place, patients, told)
+                work(place, patients, ready)
             os._exit(1)
-        os.close(told)
+        os.close(ready)
         for _ in range(1 + attempt % 5):
-            assert os.read(heard, 1)
+            assert os.read(reader, 1)
         time.sleep(rng.uniform(0, 0.02))  # somewhere within the step
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        os.close(heard)
+        os.close(reader)
         site = open_site("north", folder=place.folder)  # settles what was under way
         assert not isinstance(asked(site, run=f"after kill {attempt}"), Refusal)
         site.close()
         with Registry.open(place.folder) as registry:
             history, scales = registry.history(), registry.scales
             assert registry.current == place.digest
-        shown = [history.groups[n].cells for n in sorted(history.live)]
-        assert to_csv(assemble_summary(scales, shown)) == to_csv(place.read())
+        disclosed = [history.groups[n].cells for n in sorted(history.live)]
+        assert to_csv(assemble_summary(scales, disclosed)) == to_csv(place.read())
         assert place.approved
-        copies.add(place.digest)
+        summaries.add(place.digest)
         patients.come(10)  # other ids than those of the killed process
-    assert len(copies) > 4
+    assert len(summaries) > 4
     for column in range(3):
-        shown = [one for one in history.groups.values() if one.disclosed >> column & 1]
+        disclosed = [one for one in history.groups.values() if one.disclosed >> column & 1]
         assert (
-            fewer_than(3, [{p for p, has in one.members.items() if has >> column & 1} for one in shown])
+            fewer_than(3, [{p for p, has in one.members.items() if has >> column & 1} for one in disclosed])
             is None
         )
     assert read(place.folder).intact

@@ -1,4 +1,4 @@
-"""The copy on disk: whole or not there, approved by digest, changed by nobody, made once."""
+"""The summary table on disk: whole or not there, approved by digest, changed by nobody, made once."""
 
 import json
 import os
@@ -46,20 +46,20 @@ def test_what_is_read_is_what_was_made(rows, tmp_path):
 def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
     place = SummaryFolder(tmp_path)
     first = place.make(rows, SummarySettings())
-    for said in ("", "yes", "a further release"):
+    for printed in ("", "yes", "a further release"):
         with pytest.raises(InputError, match="there is a summary table already"):
-            place.make(rows, SummarySettings(min_group_size=8), second_table=said)
+            place.make(rows, SummarySettings(min_group_size=8), second_table=printed)
     assert place.read().digest == first.digest
     place.approve()
     second = place.make(rows, SummarySettings(min_group_size=8), second_table=SECOND_TABLE)
     assert place.read().digest == second.digest != first.digest
-    assert place.approved == ""  # an approval is of one copy
+    assert place.approved == ""  # an approval is of one summary table
     (kept,) = tmp_path.glob(f"summary-{first.made}-*")
     assert (kept / "table.csv").read_text() == to_csv(first)
 
 
 def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
-    """Whoever deletes the copy, or is killed between two, needs the officer's words for the next one."""
+    """Whoever deletes the summary table, or is killed between two, needs the officer's words for the next one."""
     place = SummaryFolder(tmp_path)
     open_site("north", rows, AUTO, tmp_path).close()
     place.path.rename(tmp_path / "elsewhere")
@@ -121,7 +121,9 @@ def test_nothing_is_answered_before_the_summary_table_is_approved(rows, tmp_path
         ('log = ["age"]', r"log = "),
     ],
 )
-def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answered_from(rows, tmp_path, rule, says):
+def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answered_from(
+    rows, tmp_path, rule, says
+):
     place = SummaryFolder(tmp_path)
     place.make(rows, SummarySettings())
     place.approve()
@@ -151,10 +153,13 @@ def test_the_table_is_not_read_where_there_is_a_summary_table(rows, tmp_path):
     ("arguments", "says"),
     [
         ({}, "neither a table nor a folder"),
-        ({"table": np.zeros((3, 2))}, "fewer than 5 persons"),
+        ({"table": np.zeros((3, 2))}, "fewer than 5 people"),
         ({"table": np.zeros(30)}, "must be an array"),
         ({"table": "rows.csv"}, "rows must be a Table"),
-        ({"table": np.zeros((30, 2)), "weights": np.ones(30)}, "weights of rows do not go with a summary table"),
+        (
+            {"table": np.zeros((30, 2)), "weights": np.ones(30)},
+            "weights of rows do not go with a summary table",
+        ),
         ({"policy": parse('format = 1\n[protect]\nmode = "raw"')}, "answers from rows"),
     ],
 )
@@ -203,10 +208,10 @@ def test_kill_9_while_a_summary_table_is_made_leaves_none_or_all_of_it(tmp_path)
             assert place.read().people.sum() == 30000
         else:
             assert not place.path.exists()
-            with pytest.raises(InputError, match="there is no copy"):
+            with pytest.raises(InputError, match="there is no summary table"):
                 open_site("north", folder=folder)
     folder.mkdir(exist_ok=True)
-    (folder / ".summary.left").mkdir()  # what a killed process left goes with the next copy
+    (folder / ".summary.left").mkdir()  # what a killed process left goes with the next summary table
     if not SummaryFolder(folder).exists:
         SummaryFolder(folder).make(np.random.default_rng(0).normal(size=(40, 2)), SummarySettings())
         assert not (folder / ".summary.left").exists()
@@ -214,14 +219,14 @@ def test_kill_9_while_a_summary_table_is_made_leaves_none_or_all_of_it(tmp_path)
 
 def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    copy = place.make(rows, SummarySettings())
-    html = page(copy, place.settings(), "", place.digest)
-    for value in copy.means["age"]:
+    summary = place.make(rows, SummarySettings())
+    html = page(summary, place.settings(), "", place.digest)
+    for value in summary.means["age"]:
         assert f"<td>{value:.6g}</td>" in html
-    assert html.count("<tr>") >= len(copy)
-    for words in ("Not approved yet", "does not promise", "What it costs", place.digest, "69 %"):
+    assert html.count("<tr>") >= len(summary)
+    for words in ("Not approved yet", "does not promise", ">Cost<", place.digest, "69%"):
         assert words in html
-    assert "Approved at" in page(copy, place.settings(), "2026-01-01T00:00:00", "")
+    assert "Approved at" in page(summary, place.settings(), "2026-01-01T00:00:00", "")
 
 
 def test_a_site_without_a_folder_answers_from_a_summary_table_too():
@@ -230,6 +235,6 @@ def test_a_site_without_a_folder_answers_from_a_summary_table_too():
     assert site.grouped
     assert site.rows.shape[0] < 25
     assert site.weights.sum() == 100
-    copy = microaggregate(X)
-    assert np.array_equal(site.rows, copy.matrix())
+    summary = microaggregate(X)
+    assert np.array_equal(site.rows, summary.matrix())
     assert AskMoments().reads == "rows"

@@ -27,10 +27,10 @@ def test_a_text_that_is_too_long_or_invisible_is_found_wherever_it_is(name):
 
 def test_names_of_columns_and_questions_are_texts_too():
     for text in ("a" * 501, "a\u202eb"):
-        assert "too long, or holds" in replace(STUDY, columns=("x", text)).fault()
-        assert "too long, or holds" in replace(STUDY, questions=((text, 2),)).fault()
-        assert "too long, or holds" in replace(STUDY, work=((text, "steps", 2),)).fault()
-        assert "too long, or holds" in replace(STUDY, work=(("q", text, 2),)).fault()
+        assert "too long, or has" in replace(STUDY, columns=("x", text)).fault()
+        assert "too long, or has" in replace(STUDY, questions=((text, 2),)).fault()
+        assert "too long, or has" in replace(STUDY, work=((text, "steps", 2),)).fault()
+        assert "too long, or has" in replace(STUDY, work=(("q", text, 2),)).fault()
 
 
 @pytest.mark.parametrize("name", ["run", "title", "purpose", "contact", "ks"])

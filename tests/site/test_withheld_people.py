@@ -1,4 +1,4 @@
-"""Who is held back from later copies is known to the next process, too."""
+"""Who is held back from later summary tables is known to the next process, too."""
 
 from patients import BY_ID, Patients
 from unpooled.site.people_register import Registry
@@ -10,12 +10,12 @@ def test_the_registry_keeps_who_holds_a_group_open(tmp_path):
     patients, place = Patients(), SummaryFolder(tmp_path / "north")
     place.make(patients.table(), BY_ID)
     place.approve("the officer")
-    told = {}
+    withheld = {}
     for _ in range(3):
         patients.leave(4)
         patients.come(9)
-        told |= renew(place, patients.table(), extra_spread=1.0).withheld
+        withheld |= renew(place, patients.table(), extra_spread=1.0).withheld
         place.approve("the officer")
-    assert told
+    assert withheld
     with Registry.open(place.folder) as registry:
-        assert registry.history().withheld == {number: frozenset(who) for number, who in told.items()}
+        assert registry.history().withheld == {number: frozenset(who) for number, who in withheld.items()}

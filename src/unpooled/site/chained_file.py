@@ -53,7 +53,7 @@ class ChainedFile:
         """Raise LedgerError if the file has another format."""
         (application,) = self._db.execute("PRAGMA application_id").fetchone()
         (number,) = self._db.execute("PRAGMA user_version").fetchone()
-        if wrong := format_error(number if application == _APPLICATION else None):
+        if wrong := format_error((number or None) if application == _APPLICATION else None):
             raise LedgerError(f"{where}: the {self._name} has {wrong}")
 
     def close(self) -> None:

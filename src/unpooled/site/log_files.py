@@ -1,9 +1,9 @@
 """The files of a site's log: the present one, and earlier ones after rotations, if they are still there."""
 
-import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from unpooled.errors import LedgerError
 from unpooled.storage.file_format import format_error
 
 _STEP = 1 << 16  # bytes read at a time from the end
+_HASH_BYTES = len(',"hash":""}\n') + 64  # the end of every line
 
 
 def segments(path: Path) -> list[Path]:
@@ -22,13 +23,21 @@ def segments(path: Path) -> list[Path]:
 
 
 def check_log_format(file: Path) -> None:
-    """Raise LedgerError if a file of a log has another format. A first line that is damaged is not judged."""
-    with file.open("rb") as opened, contextlib.suppress(ValueError):
-        first = json.loads(opened.readline())
-        if not isinstance(first, dict) or (first.get("seq") != 0 and first.get("kind") != "continued"):
-            return  # lines before it are missing, which the check of the chain names
-        if wrong := format_error(first.get("format")):
-            raise LedgerError(f"{file}: the log has {wrong}")
+    """Raise LedgerError if a file of a log has another format, by its first line.
+
+    A first line that another program changed, and one before which lines are missing, are not judged here:
+    the check of the chain names them.
+    """
+    with file.open("rb") as opened:
+        line = opened.readline()
+    content, ending = line[:-_HASH_BYTES] + b"}", line[-_HASH_BYTES:]
+    if ending != f',"hash":"{sha256(content).hexdigest()}"}}\n'.encode():
+        return
+    first = json.loads(line)
+    if first.get("seq") != 0 and first.get("kind") != "continued":
+        return
+    if wrong := format_error(first.get("format")):
+        raise LedgerError(f"{file}: the log has {wrong}")
 
 
 def tail(path: Path) -> Iterator[bytes]:
