@@ -164,7 +164,7 @@ def test_a_query_within_the_folder_updates_the_table_of_a_moved_site(table, tmp_
         (["ledger.sqlite"], "ledger.sqlite"),
         (
             ["summary", "registry.sqlite", "log.jsonl", "ledger.sqlite"],
-            "summary/about.json, summary/table.csv, ledger.sqlite, log.jsonl",
+            "ledger.sqlite, log.jsonl, summary/about.json, summary/table.csv",
         ),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_moved_relay_and_its_federation(federation, join, tmp_path):
     assert naming(old, old) == []
     new = tmp_path / "as-member"
     old.rename(new)
-    assert f"it logs all that it passes up in {new / 'log.jsonl'}" in join(new)
+    assert f"the relay logs all that it sends in {new / 'log.jsonl'}" in join(new)
     assert not old.exists()
     (new / "log.jsonl").unlink()
     assert "its files are missing: log.jsonl" in join(new, code=1)

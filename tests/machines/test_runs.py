@@ -96,7 +96,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
         done = network.command(
             "site", "log", "--verify", folder, "--log-heads", network.home / "log_heads.jsonl"
         )
-        assert "The log is whole" in done.stdout
+        assert "The log is intact" in done.stdout
         assert "times countersigned" in done.stdout
 
 
@@ -260,7 +260,7 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         assert coordinator.complaints == officer.complaints == []
         coordinator.value("at('past').querySelector('a.button').removeAttribute('target')")
         coordinator.value("at('past').querySelector('a.button').click()")
-        coordinator.until("document.body.textContent.includes('What left each site')")
+        coordinator.until("document.body.textContent.includes('Numbers sent by each site')")
         late = [json.loads(line) for line in log.read_bytes().splitlines()[before + len(lines) :]]
     assert [line.get("decision") for line in (lines[0], lines[-1])] == ["approved", "withdrawn"]
     assert [line.get("by") for line in (lines[0], lines[-1])] == ["Dr. High", "Dr. High"]
@@ -270,7 +270,7 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
     rounds = RunFolder(network.out("studied")).load_result().run.history
     assert not rounds[1].silent
     assert rounds[-1].silent == {"va": "the site has withdrawn the study: a complaint"}
-    assert "The log is whole" in network.command("site", "log", "--verify", folder).stdout
+    assert "The log is intact" in network.command("site", "log", "--verify", folder).stdout
 
 
 def test_a_run_cannot_decide_how_a_site_reads_its_file(network):

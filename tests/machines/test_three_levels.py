@@ -196,9 +196,7 @@ def assert_officers_see_both_studies(network):
     assert through in forwarded.study.title
     assert forwarded.study.questions == above.study.questions
     status = network.command("site", "status", network.member("north")).stdout
-    assert (
-        "federation: north-hospitals with 2 members; the relay passes up sums over 2 sites or more" in status
-    )
+    assert "north-hospitals with 2 members; the relay sends upstream sums over 2 sites or more" in status
 
 
 # ---------------------------------------------------------------- at random

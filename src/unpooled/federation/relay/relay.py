@@ -217,7 +217,7 @@ class Relay(Site):
         answers = [
             nodes[part.index][0] if part.index in nodes else replies_by_ask[part.index] for part in parts
         ]
-        silent = {}
+        silent: dict[SiteId, str] = {}
         for gathered in answers:
             silent |= _silent(self.members, gathered)
         self._note(format_silent_sites(silent) if silent else "")
