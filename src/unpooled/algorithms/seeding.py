@@ -299,9 +299,9 @@ def _allotted(cells: Sketch, add: int, p: int, rng: np.random.Generator) -> IntA
     share = np.where(cells.mass >= 2 * p, cells.scatter, 0.0)
     if add <= 0 or not share.sum() > 0:
         return np.zeros(len(cells.mass), dtype=np.int64)
-    wanted = add * share / share.sum()
-    extra = np.floor(wanted).astype(np.int64)
-    rest = wanted - extra
+    quota = add * share / share.sum()
+    extra = np.floor(quota).astype(np.int64)
+    rest = quota - extra
     if rest.sum() > 0:
         extra += rng.multinomial(add - int(extra.sum()), rest / rest.sum())
     capped: IntArray = np.minimum(extra, (cells.mass / p).astype(np.int64))

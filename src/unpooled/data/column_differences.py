@@ -69,7 +69,7 @@ def kinds_differ(
 
 
 def columns_differ(
-    schemas: Mapping[SiteId, Schema], wanted: list[str], lacking: dict[SiteId, list[str]], common: list[str]
+    schemas: Mapping[SiteId, Schema], selected: list[str], lacking: dict[SiteId, list[str]], common: list[str]
 ) -> SchemaMismatchError:
     """Return the error for sites that lack columns."""
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
@@ -78,10 +78,10 @@ def columns_differ(
     hint = ""
     if shared:
         hint = f"; --columns common takes the {len(shared)} that all have, --columns any takes all"
-    if all(set(wanted) == set(names) for names in lacking.values()):
+    if all(set(selected) == set(names) for names in lacking.values()):
         hint = f"; columns are {some(everywhere)}"
     return SchemaMismatchError(
-        f"columns differ between sites: {differences}{hint}", kinds_by_site(schemas, wanted)
+        f"columns differ between sites: {differences}{hint}", kinds_by_site(schemas, selected)
     )
 
 

@@ -90,10 +90,10 @@ def _one(
         return (yield from _standardised(sites, Shaped(name, 0.0, 0.0, 1.0, "log", ()), n, others))
     # units of standard deviations: all values lie within sqrt(n) of them (Samuelson's inequality)
     reach = float(np.sqrt(n)) + 1.0
-    wanted = [0.25, 0.5, 0.75] if shape == "robust" else np.linspace(0, 1, KNOTS).tolist()
+    shares = [0.25, 0.5, 0.75] if shape == "robust" else np.linspace(0, 1, KNOTS).tolist()
     transform = _alone(Number(name, mean - 3 * reach * sd, mean, sd), others)
     found = yield from transformed(
-        transform, _quantiles(sites, wanted, n, 0 if others else missing, reach, transform.width)
+        transform, _quantiles(sites, shares, n, 0 if others else missing, reach, transform.width)
     )
     values = mean + sd * found
     if shape == "rank":
@@ -134,10 +134,10 @@ def _standardised(
 
 
 def _quantiles(
-    sites: tuple[SiteId, ...], wanted: Sequence[float], n: int, below: int, reach: float, width: int
+    sites: tuple[SiteId, ...], shares: Sequence[float], n: int, below: int, reach: float, width: int
 ) -> Steps[FloatArray]:
     """The quantiles of the first prepared column, as numpy's; ``below`` rows lie under all others."""
-    places = np.array(wanted) * (n - 1)
+    places = np.array(shares) * (n - 1)
     ranks = np.unique(np.concatenate([np.floor(places), np.ceil(places)]))
     values = yield from _ordered(sites, ranks + below, reach, width)
     known = dict(zip(ranks.tolist(), values.tolist(), strict=True))

@@ -148,9 +148,9 @@ def _chosen(
             f"--exclude {', '.join(unknown)}: no site has this column; columns are {', '.join(everywhere)}",
             (),
         )
-    wanted = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
-    lacking = {site: [n for n in wanted if n not in schema.names] for site, schema in schemas.items()}
-    common = [name for name in wanted if not any(name in names for names in lacking.values())]
+    selected = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
+    lacking = {site: [n for n in selected if n not in schema.names] for site, schema in schemas.items()}
+    common = [name for name in selected if not any(name in names for names in lacking.values())]
     if columns == "common":
         if not common:
             raise SchemaMismatchError(
@@ -158,10 +158,10 @@ def _chosen(
             )
         return tuple(common)
     if any(lacking.values()):
-        raise columns_differ(schemas, wanted, lacking, common)
-    if not wanted:
+        raise columns_differ(schemas, selected, lacking, common)
+    if not selected:
         raise SchemaMismatchError("no column is left to cluster", ())
-    return tuple(wanted)
+    return tuple(selected)
 
 
 def _sizes_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:

@@ -59,7 +59,7 @@ def _floor(m: float) -> str:
 def coinciding(
     sites: tuple[SiteId, ...], centers: FloatArray, m: float, sums: FuzzySums | None = None
 ) -> Steps[Coincidence | None]:
-    """The groups of centres that coincide, and the m below which they part; None if there are none."""
+    """Return the groups of centres that coincide, and the m below which they part; None if there are none."""
     if sums is None:
         # down: the centres; up: J_m and weights, for the width of each cluster
         sums = yield from total(sites, AskFuzzySums(centers[None], m))

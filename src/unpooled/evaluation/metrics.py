@@ -34,7 +34,7 @@ def inertia(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[float]:
 
 
 def inertia_and_mass(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
-    """The inertia, and the number (or weight) of its rows: sites suppress clusters that are too small."""
+    """Return the inertia, and the number (or weight) of its rows: sites suppress small clusters."""
     sums = yield from total(sites, AskClusterSums(centers[None]))
     return float(sums.inertia.sum()), float(sums.mass.sum())
 
@@ -158,7 +158,7 @@ def knowledge_gap(found: FloatArray, true: FloatArray) -> float:
 
 
 def nearest_gap(found: FloatArray, true: FloatArray) -> float:
-    """The gap as in Stallmann & Wilbik's code: summed distances of each found centre to the nearest true one.
+    """Return the gap of Stallmann & Wilbik's code: distances of found centres to the nearest true ones.
 
     A true centre that no found centre is near adds nothing.
     """

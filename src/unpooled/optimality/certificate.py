@@ -153,7 +153,7 @@ class _Try(NamedTuple):
 def bound_parts(
     sites: tuple[SiteId, ...], centers: FloatArray, effort: str, work: float = UNLIMITED
 ) -> Steps[PartsBound]:
-    """A lower bound from parts of the sites' rows, and the inertia of the centres over the same sites."""
+    """Ask for a lower bound from parts of the sites' rows, and the inertia of the centres."""
     # down: the centres; up: their inertia, which says how finely bounds are rounded
     costs = yield from total(sites, AskObjective(centers[None]))
     inertia = float(costs.inertia[0])
@@ -166,7 +166,7 @@ def bound_parts(
 
 
 def true_bound(parts: PartsBound) -> float:
-    """The sum of the sites' bounds; no honest sites have bounds above the cost of the centres at hand."""
+    """Return the sum of the sites' bounds; ReplyError if it is above the cost of the given centres."""
     lower, inertia = float(parts.lower[0]), inertia_above(float(parts.inertia[0]))
     if lower > inertia * (1 + 1e-9) + 1e-290:
         raise ReplyError(

@@ -142,7 +142,7 @@ def reads_missing(transform: Transform | None, question: Question[Any]) -> bool:
 
 
 def transformed(transform: Transform | None, steps: Steps[T]) -> Steps[T]:
-    """The same protocol, in which every question reads the rows after ``transform``."""
+    """Return the same protocol, in which every question reads the rows after ``transform``."""
     answers: tuple[Any, ...] | None = None
     try:
         while True:
@@ -187,7 +187,7 @@ def build_algorithm(algorithm: Any) -> Algorithm[Any]:
 
 
 def merged(steps: Steps[T]) -> Steps[T]:
-    """The same protocol; questions of one exchange that differ in their sets of centres travel as one.
+    """Return the same protocol; questions of one exchange that differ in their sets of centres travel as one.
 
     A question can be merged if its arrays, and all of its reply, have a leading axis R (declarations.py).
     """
@@ -260,7 +260,7 @@ def _parts_of(asks: Sequence[Ask[Any]], reply: Any) -> list[Any]:
 
 
 def shared(steps: Steps[T]) -> Steps[T]:
-    """The same protocol; equal questions in one exchange travel once, and all askers receive the answer."""
+    """Return the same protocol; equal questions in one exchange travel once, and all receive the answer."""
     answers: tuple[Any, ...] | None = None
     try:
         while True:

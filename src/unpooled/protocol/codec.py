@@ -69,7 +69,7 @@ def _wire_name(cls: type[Any]) -> str | None:
 
 
 def name_of(cls: type[Any]) -> str:
-    """The name under which a class travels, or its own name if it does not travel.
+    """Return the name under which a class travels, or its own name if it does not travel.
 
     >>> from unpooled.protocol.questions.cluster_sums import Moments
     >>> name_of(Moments)
@@ -79,17 +79,17 @@ def name_of(cls: type[Any]) -> str:
 
 
 def registered() -> dict[str, type[Any]]:
-    """Every class that can travel, by its name."""
+    """Return every class that can travel, by its name."""
     return dict(_register)
 
 
 def class_named(name: str) -> type[Any] | None:
-    """The class that travels under a name, if there is one."""
+    """Return the class that travels under a name, if there is one."""
     return _register.get(name)
 
 
 def meaning_of(name: str) -> str:
-    """The purpose of a message: the first line of its class's docstring; "" if the name is unknown.
+    """Return the purpose of a message: the first line of its class's docstring; "" if the name is unknown.
 
     >>> from unpooled.protocol.questions.cluster_sums import AskMoments
     >>> meaning_of("AskMoments")
@@ -100,7 +100,7 @@ def meaning_of(name: str) -> str:
 
 
 def encode(message: Any) -> bytes:
-    """The bytes of a message; equal messages give equal bytes."""
+    """Return the bytes of a message; equal messages give equal bytes."""
     arrays: list[npt.NDArray[Any]] = []
     skeleton = _write(message, arrays)
     table = [[_wire_dtype(a), list(a.shape)] for a in arrays]
@@ -144,13 +144,13 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
 
 
 def wrap(message: Any) -> bytes:
-    """A message for a wire: its checksum, then its bytes."""
+    """Return a message for a wire: its checksum, then its bytes."""
     data = encode(message)
     return _checksum(data) + data
 
 
 def unwrap(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
-    """The message that ``wrap`` encoded; CodecError, before anything is parsed, if any bit has changed.
+    """Return the message that ``wrap`` encoded; CodecError, before it is parsed, if any bit has changed.
 
     >>> unwrap(wrap(("a", 1)))
     ('a', 1)
@@ -167,14 +167,14 @@ def _checksum(data: bytes) -> bytes:
 
 
 def numbers(message: Any) -> int:
-    """The number of array entries in a message."""
+    """Return the number of array entries in a message."""
     arrays: list[npt.NDArray[Any]] = []
     _write(message, arrays)
     return sum(a.size for a in arrays)
 
 
 def field_names(cls: Any) -> tuple[str, ...]:
-    """The names of a message's fields, in order; cached, since they are needed often."""
+    """Return the names of a message's fields, in order; cached, since they are needed often."""
     if cls not in _field_names:
         _field_names[cls] = tuple(f.name for f in dataclasses.fields(cls))
     return _field_names[cls]

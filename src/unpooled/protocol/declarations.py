@@ -164,7 +164,7 @@ class Bytes(Declaration):
 
 @once
 def declared(cls: Any) -> Mapping[str, Declaration]:
-    """The declarations of a message's fields, by name; fields without one are left out."""
+    """Return the declarations of a message's fields, by name; fields without one are left out."""
     hints = typing.get_type_hints(cls, include_extras=True)
     declarations = {}
     for field in dataclasses.fields(cls):
@@ -187,7 +187,7 @@ def undeclared(cls: Any) -> tuple[str, ...]:
 
 @once
 def whole_numbers(cls: Any) -> tuple[str, ...]:
-    """The fields of a message that are whole numbers: an axis of that name has that length."""
+    """Return the fields of a message that are whole numbers: an axis of that name has that length."""
     return tuple(name for name, hint in field_hints(cls).items() if hint is int)
 
 
@@ -200,18 +200,18 @@ def _is_plain(hint: Any) -> bool:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The lengths of a field's axes: of an array all of them, of a tuple its own length."""
+    """Return the lengths of a field's axes: of an array all of them, of a tuple its own length."""
     return (len(value),) if isinstance(value, tuple) else np.shape(value)
 
 
 @once
 def figures(cls: Any) -> Mapping[str, Figure]:
-    """The declared figures of a reply class."""
+    """Return the declared figures of a reply class."""
     return {name: figure for name, figure in declared(cls).items() if isinstance(figure, Figure)}
 
 
 def bind(declaration: Declaration, shape: tuple[int, ...], known: dict[str, int]) -> bool:
-    """True if a shape fits a declaration; lengths of new axes are added to ``known``."""
+    """Return whether a shape fits a declaration; lengths of new axes are added to ``known``."""
     if len(shape) != len(declaration.axes):
         return False
     for axis, length in zip(declaration.axes, shape, strict=True):
@@ -224,7 +224,7 @@ def bind(declaration: Declaration, shape: tuple[int, ...], known: dict[str, int]
 
 
 def expected(declaration: Declaration, known: Mapping[str, int]) -> str:
-    """A declared shape as text, with the known lengths filled in: "(3, d)"."""
+    """Return a declared shape as text, with the known lengths filled in: "(3, d)"."""
     parts = [str(known.get(axis, axis)) for axis in declaration.axes]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
@@ -268,7 +268,7 @@ def check_field(
 
 
 def declared_fields(question: Any, kind: type[Declaration]) -> Iterator[tuple[str, Any, Any]]:
-    """The fields of a question with a declaration of one kind: name, declaration, array."""
+    """Return the fields of a question with a declaration of one kind: name, declaration, array."""
     for name, declaration in declared(type(question)).items():
         value = getattr(question, name)
         if isinstance(declaration, kind) and value is not None:

@@ -45,12 +45,12 @@ class ExactSum:
         return normalized(low, out)
 
     def where(self, disclosed: BoolArray) -> "ExactSum":
-        """The same with zeros where ``disclosed``, which has the leading axes of the arrays, is False."""
+        """Return the same with zeros where ``disclosed``, over the leading axes of the arrays, is False."""
         mask = disclosed.reshape(disclosed.shape + (1,) * (len(self.shape) - disclosed.ndim))
         return normalized(self.low, np.where(mask, self.limbs, 0).astype(np.int64))
 
     def rounded(self) -> FloatArray:
-        """The float64 nearest to every sum, ties to even."""
+        """Return the float64 nearest to every sum, ties to even."""
         digits = self.limbs.astype(np.int64).reshape(len(self.limbs), int(np.prod(self.shape)))
         if not len(digits):
             return np.zeros(self.shape)
@@ -96,7 +96,7 @@ def _leading(digits: npt.NDArray[np.uint64], top: npt.NDArray[np.int64]) -> tupl
 
 
 def normalized(low: int, sums: npt.NDArray[np.int64]) -> ExactSum:
-    """The sum of limbs (L, ...) of any size: each brought into its range, and the empty ends left out."""
+    """Return the sum of limbs (L, ...) of any size, each brought into its range, without empty ends."""
     out = [*sums]
     i = 0
     while i < len(out):
@@ -114,7 +114,7 @@ def normalized(low: int, sums: npt.NDArray[np.int64]) -> ExactSum:
 
 
 def exact_sum(block: FloatArray) -> ExactSum:
-    """The sum of a block (S, ...) over its first axis; ValueError if a number is not finite.
+    """Return the sum of a block (S, ...) over its first axis; ValueError if a number is not finite.
 
     From the highest limb to the lowest: what it holds of every number is cut off, which is exact, and added.
     """
@@ -144,7 +144,7 @@ def _times(values: FloatArray, exponent: int) -> FloatArray:
 
 
 def added(sums: Iterable[ExactSum]) -> ExactSum:
-    """The sum of at least one sum."""
+    """Return the sum of at least one sum."""
     first, *others = sums
     for other in others:
         first = first + other

@@ -179,7 +179,7 @@ class Replies(Generic[R]):
         return partial_sum([self.replies], min_contributors)
 
     def sent(self) -> Mapping[SiteId, tuple[int, int]]:
-        """(numbers, bytes) of every site's reply."""
+        """Return (numbers, bytes) of every site's reply."""
         return {site: size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
 
 

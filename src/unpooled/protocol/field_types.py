@@ -9,7 +9,7 @@ from typing import Any
 
 
 def field_hints(cls: Any) -> dict[str, Any]:
-    """The annotations of a dataclass by field, in which names of types stand for the types that they name.
+    """Return the annotations of a dataclass by field, with names of types replaced by the types.
 
     ``numpy.typing.NDArray`` is such a name since numpy 2.5: it comes from a ``type`` statement.
     """
@@ -18,7 +18,7 @@ def field_hints(cls: Any) -> dict[str, Any]:
 
 
 def spelled_out(hint: Any) -> Any:
-    """An annotation with the types themselves in place of names that ``type`` statements gave them.
+    """Return an annotation with the types themselves in place of names that ``type`` statements gave them.
 
     >>> spelled_out(tuple[int, ...] | None)
     tuple[int, ...] | None

@@ -130,7 +130,7 @@ class ReplyBatch(Generic[R]):
         return (self[s] for s in range(self.sites))
 
     def arrays(self) -> tuple[FloatArray, ...]:
-        """Every field of the replies, with a leading axis of sites."""
+        """Return every field of the replies, with a leading axis of sites."""
         kind: Any = type(self.reply)
         return tuple(getattr(self.reply, name) for name in kind.__match_args__)
 

@@ -17,7 +17,7 @@ from unpooled.typing import FloatArray
 def step(
     past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool, total: FloatArray | None = None
 ) -> tuple[FloatArray, float] | None:
-    """The prices (N, k, d) that maximise the model within ``cap`` of ``origin``, and its value there.
+    """Return the prices (N, k, d) that maximise the model within ``cap`` of ``origin``, and its value there.
 
     They sum to zero over the sites, or to ``total`` (k, d).
     """
@@ -77,7 +77,7 @@ def step(
 
 
 def bundled(state: DualState, gap: float) -> DualState:
-    """The next prices: the model's maximum within a cap that is halved after a step without a gain.
+    """Return the next prices: the model's maximum within a cap that is halved after a step without a gain.
 
     The quadratic model is not an upper bound where a centroid would leave the box. So the search ends only if
     the tangents alone, which are an upper bound, also leave nothing to gain.

@@ -44,7 +44,7 @@ class Evaluations(Message):
         )
 
     def heights(self, at: FloatArray) -> FloatArray:
-        """(L,) the value of every tangent at the prices (N, k, d)."""
+        """Return the value of every tangent (L,) at the prices (N, k, d)."""
         rise: FloatArray = (self.centroids * (at - self.prices)).sum(axis=(1, 2, 3))
         heights: FloatArray = self.values.sum(axis=1) + rise
         return heights
@@ -123,7 +123,7 @@ class Evaluated:
         return cls(centroids, counts, seen, values, answered)
 
     def bound(self, prices: FloatArray, box: FloatArray) -> float:
-        """The sum of the values at prices (N, k, d), rounded down.
+        """Return the sum of the values at prices (N, k, d), rounded down.
 
         It is a bound if prices cancel over sites; what rounding leaves of them pays a little in the box.
         """
@@ -134,12 +134,12 @@ class Evaluated:
         return float(fsum(self.values) - paid.sum() - doubt)
 
     def mean(self, *, weighted: bool, fallback: FloatArray) -> FloatArray:
-        """(k, d) the sites' centroids, averaged: by their counts, or plainly (33)."""
+        """Return the mean of the sites' centroids (k, d): weighted by their counts, or plain (33)."""
         counts = self.counts if weighted else self.seen
         return _mean(self.centroids, self.seen, counts, fallback)
 
     def curved(self, box: FloatArray) -> FloatArray:
-        """(N, k) counts where the cost is quadratic in the price; 0 where a centroid touches the box."""
+        """Return counts (N, k) where the cost is quadratic in the price; 0 if it is at the edge."""
         edge = 1e-9 * (box[1] - box[0])
         inside = ((self.centroids > box[0] + edge) & (self.centroids < box[1] - edge)).all(axis=2)
         return np.where(inside, self.counts, 0.0)

@@ -21,7 +21,7 @@ class Cuts:
 
 
 def links(sites: int, topology: str) -> FloatArray:
-    """(N, p): the change of each site's prices by a step along each link; every column sums to zero.
+    """Return (N, p): the change of each site's prices by a step along each link; every column sums to zero.
 
     >>> links(3, "line").tolist()
     [[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]

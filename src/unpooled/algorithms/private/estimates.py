@@ -40,7 +40,7 @@ class CellEstimates:
     sc: float  # standard deviation of a count
 
     def about(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(k,) means of ``room`` and ``rho`` over the cells nearest to each centre; over all if none is."""
+        """Return means (k,) of ``room`` and ``rho`` over the cells nearest to each centre, or over all."""
         home, k = kernels.nearest(self.means, centers).labels, len(centers)
         mass = np.bincount(home, self.count, k)
         room, rho = (
@@ -75,7 +75,7 @@ def read(question: AskNoisyCells, reply: NoisyCells, min_cells: int) -> CellEsti
 
 
 def is_clipped(step: FloatArray, rho: FloatArray) -> BoolArray:
-    """(M,) mask of cells whose mean moved about as far as cut residuals allow, so it may move on.
+    """Return the mask (M,) of cells whose mean moved about as far as cut residuals allow, so it may move on.
 
     >>> is_clipped(np.array([[0.95, 0.0], [0.5, 0.0]]), np.array([1.0, 1.0]))
     array([ True, False])
@@ -87,7 +87,7 @@ def is_clipped(step: FloatArray, rho: FloatArray) -> BoolArray:
 def spreads(
     count: FloatArray, step: FloatArray, squares: FloatArray, rho: FloatArray, ss: FloatArray, sq: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """(M,) mean squared distances of cells' rows to their means, and upper estimates of them.
+    """Return mean squared distances (M,) of cells' rows to their means, and upper estimates of them.
 
     A radius that is too small keeps a mean from reaching rows that lie further away, so it is chosen from
     the upper estimate: cell by cell, since a cell inside its cluster says nothing about one far from its own.
@@ -107,7 +107,7 @@ def spreads(
 
 
 def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArray:
-    """The length to which rows are cut, from the mean squares of residuals; at least 0.2 of the last one."""
+    """Return the length to which rows are cut, from the residuals; at least a fifth of ``before``."""
     return np.clip(np.maximum(reach(len(box)) * np.sqrt(square), 0.2 * before), *radius_limits(box))
 
 
@@ -129,16 +129,16 @@ def averaged(
 
 
 def scattered(
-    reading: CellEstimates, box: FloatArray, wanted: int, rng: np.random.Generator
+    reading: CellEstimates, box: FloatArray, count: int, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """(about wanted, d) centres for the next release, and the index of the kept cell each was drawn from.
+    """Return about ``count`` centres for the next release, and the index of the cell of each.
 
     A cell gets new centres in proportion to sqrt(count x spread), at least one, and never so many that
     their counts would be smaller than the noise.
     """
     size = np.sqrt(reading.count * reading.spread)
     max_number = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
-    number = np.clip(np.round(wanted * size / size.sum()), 1, max_number).astype(int)
+    number = np.clip(np.round(count * size / size.sum()), 1, max_number).astype(int)
     out = []
     for mean, spread, m in zip(reading.means, reading.spread, number, strict=True):
         if m == 1:
@@ -152,11 +152,11 @@ def scattered(
     return np.clip(np.concatenate(out), -box, box), np.repeat(np.arange(len(number)), number)
 
 
-def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
-    """(wanted, d) candidates out of (m, d), far from each other: k-means++ sampling by squared distance."""
+def thinned(candidates: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+    """Return ``count`` of the candidates (m, d), far from each other: k-means++ sampling."""
     chosen = [int(rng.integers(len(candidates)))]
     distance = ((candidates - candidates[chosen[0]]) ** 2).sum(axis=1)
-    while len(chosen) < min(wanted, len(candidates)):
+    while len(chosen) < min(count, len(candidates)):
         if not distance.sum() > 0:
             break
         chosen.append(int(rng.choice(len(candidates), p=distance / distance.sum())))
@@ -209,7 +209,7 @@ def fuzzy_from(
 def overall(
     question: AskNoisyMoments, reply: NoisyMoments, box: FloatArray
 ) -> tuple[float, FloatArray, float]:
-    """The number of rows, their mean (d,), and the root of their mean squared distance to it."""
+    """Return the number of rows, their mean (d,), and the root of their mean squared distance to it."""
     reach = float(np.linalg.norm(box))
     n = max(float(reply.histogram.sum()), 1.0)
     middles = (np.arange(question.bins) + 0.5) / question.bins * reach
@@ -220,7 +220,7 @@ def overall(
 
 
 def standard_units(question: AskNoisySpread, reply: NoisySpread) -> FloatArray:
-    """(d,) standard deviations relative to the bounds.
+    """Return standard deviations (d,) relative to the bounds.
 
     Variances are shrunk towards their mean, the more the larger their noise is against their differences: a
     column that seems narrow by chance would outweigh all others.

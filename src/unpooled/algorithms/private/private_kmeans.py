@@ -102,16 +102,16 @@ class Private(Method):
     # ------------------------------------------------------------ forecast and budget
 
     def forecast(self, n: float, noises: float, d: int | None = None) -> Forecast:
-        """The forecast for ``n`` rows; ``noises`` is the number of sites if each adds its own noise."""
+        """Return the forecast for ``n`` rows; ``noises``: the number of sites if each adds its own noise."""
         return forecast(self.dp, n, d or self.dp.columns or 1, self.clusters, noises)
 
     def forecast_of(self, state: PrivateState) -> Forecast:
-        """The forecast that uses the released numbers of a run."""
+        """Return the forecast that uses the released numbers of a run."""
         expected = self.forecast(state.n, state.noises, len(state.box))
         return replace(expected, separation=state.separation, trial_excess=state.trial_excess)
 
     def epsilon(self, state: PrivateState) -> float:
-        """The spent budget, as epsilon at the budget's delta."""
+        """Return the spent budget, as epsilon at the budget's delta."""
         return gdp_epsilon(state.spent**0.5, self.dp.delta)
 
     def _refuse(self, expected: Forecast) -> None:

@@ -25,7 +25,7 @@ def excess_in_trial(
     rng: np.random.Generator,
     times: int = 3,
 ) -> float:
-    """The relative excess of the inertia over that without noise: the median of ``times`` trials.
+    """Return the relative excess of the inertia over that without noise: the median of ``times`` trials.
 
     noise: the standard deviations, in one step, of a count and of a sum's column in units of the radius.
     """

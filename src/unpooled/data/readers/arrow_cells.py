@@ -35,7 +35,7 @@ def batch_source(
 ) -> Source:
     """Return a source of record batches: ``batches(names)`` yields them, with at least these columns."""
     every = tuple(every)
-    names = tuple(name for name in every if reading.wanted(name))
+    names = tuple(name for name in every if reading.selects(name))
 
     def blocks() -> Iterator[list[Cells]]:
         rows = rows_at_a_time(len(names))

@@ -27,10 +27,10 @@ class _Again(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        got = _read_at(self._number, len(buffer), self._at)
-        buffer[: len(got)] = got
-        self._at += len(got)
-        return len(got)
+        data = _read_at(self._number, len(buffer), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _read_at(number: int, size: int, at: int) -> bytes:
@@ -56,7 +56,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def _stdin() -> IO[bytes]:
-    """All of stdin; it is read once, and may be looked at again."""
+    """All of stdin; it is read once, and may be read again."""
     if not _piped or _piped[0][0] is not sys.stdin:
         if sys.stdin is None or sys.stdin.isatty():
             raise InputError("-: stdin has no rows. Pass them through a pipe or a redirection")

@@ -98,7 +98,7 @@ def open_csv(path: Path, reading: Reading) -> Source:
     names = tuple(name or f"column {j + 1}" for j, name in enumerate(names))
     if len(names) == 1:
         _check_alone(file, names[0], reading)
-    take = [j for j, name in enumerate(names) if reading.wanted(name)]
+    take = [j for j, name in enumerate(names) if reading.selects(name)]
     plain = reading.decimal in (None, ".") and not reading.raw
     sure = reading.decimal is not None or file.delimiter == ","
     return Source(

@@ -231,7 +231,7 @@ def _sqlite(path: Path, sql: str | None, named: str, reading: Reading) -> Source
     except BaseException:
         connection.close()
         raise
-    take = [j for j, name in enumerate(every) if reading.wanted(name)]
+    take = [j for j, name in enumerate(every) if reading.selects(name)]
 
     def blocks() -> Iterator[list[Cells]]:
         rows = 0

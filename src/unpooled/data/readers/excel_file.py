@@ -30,7 +30,7 @@ def open_workbook(path: Path, reading: Reading) -> Source:
         raise InputError(f"{path}: not a workbook ({error})") from error
     sheet = _sheet(path, book, reading)
     names, unnamed = _header(path, *islice(sheet.iter_rows(max_row=2, values_only=True), 2))
-    take = [j for j, name in enumerate(names) if reading.wanted(name)]
+    take = [j for j, name in enumerate(names) if reading.selects(name)]
 
     def blocks() -> Iterator[list[Cells]]:
         below = enumerate(sheet.iter_rows(min_row=2, values_only=True), start=2)
@@ -40,11 +40,11 @@ def open_workbook(path: Path, reading: Reading) -> Source:
             yield [_cells(columns[j], path, names[j]) for j in take]
         book.close()
 
-    wanted = tuple(names[j] for j in take)
+    selected = tuple(names[j] for j in take)
     return Source(
         path,
         names,
-        wanted,
+        selected,
         blocks,
         lambda row: f"row {row + 2}",
         usual=".",

@@ -36,7 +36,7 @@ def open_long(given: Any, reading: Reading, name: str) -> Source:
     if three[0] in features:
         raise InputError(f"{source.path}: {three[0]} is both the person column and a feature")
     every = (three[0], *features)
-    names = tuple(column for column in every if reading.wanted(column))
+    names = tuple(column for column in every if reading.selects(column))
 
     def blocks() -> Iterator[list[Cells]]:
         rows, person_ids = rows_at_a_time(len(names)), list(people)

@@ -38,7 +38,7 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
         table = arrow.RecordBatchReader.from_stream(table)
         names = list(table.schema.names)
 
-    def batches(wanted: tuple[str, ...]) -> Iterator[Any]:
+    def batches(selected: tuple[str, ...]) -> Iterator[Any]:
         try:
             yield from arrow.RecordBatchReader.from_stream(table)
         except Exception as error:  # of the library that the table is from
@@ -76,10 +76,10 @@ def _pandas(where: str, frame: Any, reading: Reading) -> Source:
     arrow = pyarrow_for(f"{where}: a DataFrame")
 
     def batches(names: tuple[str, ...]) -> Iterator[Any]:
-        wanted = frame.loc[:, [str(name) in names for name in frame.columns]]
+        selected = frame.loc[:, [str(name) in names for name in frame.columns]]
         rows = rows_at_a_time(len(names))
-        for a in range(0, len(wanted), rows):
-            block = wanted.iloc[a : a + rows]
+        for a in range(0, len(selected), rows):
+            block = selected.iloc[a : a + rows]
             sparse = [c for c in block.columns if str(block.dtypes[c]).startswith("Sparse")]
             block = block.assign(**{str(c): block[c].sparse.to_dense() for c in sparse}) if sparse else block
             try:

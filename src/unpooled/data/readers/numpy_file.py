@@ -40,7 +40,7 @@ def array_source(where: str, array: Any, reading: Reading) -> Source:
 
 def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
     """Open columns of arrays (n,) by name."""
-    names = tuple(name for name in columns if reading.wanted(name))
+    names = tuple(name for name in columns if reading.selects(name))
     n = len(next(iter(columns.values()), ()))
 
     def blocks() -> Iterator[list[Cells]]:
@@ -54,7 +54,7 @@ def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) 
 def sparse_source(where: Path | str, matrix: Any, reading: Reading) -> Source:
     """Open a sparse matrix (n, d) by rows, a block of them at a time; its columns are x0, x1, ..."""
     every = tuple(f"x{j}" for j in range(matrix.shape[1]))
-    take = [j for j, name in enumerate(every) if reading.wanted(name)]
+    take = [j for j, name in enumerate(every) if reading.selects(name)]
 
     def blocks() -> Iterator[list[Cells]]:
         rows = max(64, _CELLS // max(1, len(take)))

@@ -43,7 +43,8 @@ class Reading:
     raw: bool = False  # cells of text as they are written, also where they are numbers
     buffer_bytes: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
+        """Return whether a column is read."""
         name = plain_name(name)
         if name == self.site_column:
             return True
@@ -325,8 +326,8 @@ def _checked(source: Source, reading: Reading) -> Source:
     if reading.site_column is not None and reading.site_column not in source.every:
         raise InputError(f"{source.path}: no column {reading.site_column}; columns are {some(source.every)}")
     if not [name for name in source.names if name != reading.site_column]:
-        wanted = f"none of {some(reading.columns)}" if reading.columns else "no other column"
-        raise InputError(f"{source.path}: {wanted} is in it; columns are {some(source.every)}")
+        absent = f"none of {some(reading.columns)}" if reading.columns else "no other column"
+        raise InputError(f"{source.path}: {absent} is in it; columns are {some(source.every)}")
     return source
 
 

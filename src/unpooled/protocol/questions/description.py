@@ -276,7 +276,7 @@ class Covariance(Summable):
         return self.sums / max(float(self.mass[0]), 1.0)
 
     def matrix(self) -> FloatArray:
-        """The covariance matrix (d, d)."""
+        """Return the covariance matrix (d, d)."""
         n = max(float(self.mass[0]), 1.0)
         mean = self.sums / n
         return self.products / n - np.outer(mean, mean)
@@ -311,7 +311,7 @@ class AskCovariance(Question[Covariance]):
 def map_axes(
     centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The axes of the map (d, 2), the share of the variance on each, the deviations of the columns.
+    """Return the axes of the map (d, 2), the share of the variance on each, the deviations of the columns.
 
     They are the principal axes of all rows; of the centres if there are too many columns for a covariance.
     """

@@ -81,7 +81,7 @@ def weights_of(batch: SiteBatch) -> tuple[FloatArray | None, FloatArray | None]:
 
 
 def chunks_with_missing(batch: SiteBatch, s: int) -> Iterator[RowsWithMissing]:
-    """The rows of a site in chunks."""
+    """Yield the rows of a site in chunks."""
     weights, shares = weights_of(batch)
     rows = max(256, _CELLS // batch.X.shape[1])
     for a in range(int(batch.offsets[s]), int(batch.offsets[s + 1]), rows):
@@ -311,10 +311,10 @@ class ObservedCovariance(Summable):
         return mean
 
     def matrix(self) -> FloatArray:
-        """The covariance matrix (d, d), each entry of the rows that have both columns; none below zero.
+        """Return the covariance matrix (d, d), each entry of the rows that have both columns.
 
         Entries of different rows can contradict each other; the nearest matrix without a negative
-        eigenvalue is taken.
+        eigenvalue is returned.
         """
         n = np.maximum(self.known, 1.0)
         raw = self.products / n - (self.sums / n) * (self.sums.T / n)
