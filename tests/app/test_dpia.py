@@ -130,7 +130,7 @@ def patients(numbers, seed=0):
 
 
 def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp_path):
-    """A summary table that is renewed, of which two are erased, and that is renewed again without an approval."""
+    """A summary table is updated, two people are erased, and another update is not approved."""
     place = SummaryFolder(tmp_path)
     place.make(patients(range(90)), SummarySettings(min_group_size=5, person="id"))
     assert "ever disclosed" in page(read(tmp_path))  # nobody approved it yet
@@ -253,7 +253,7 @@ def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
     assert "no such folder" in refused("site", "dpia", tmp_path / "none")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "not the folder of a site: it has neither a summary table nor a log" in refused("site", "dpia", empty)
+    assert "it has neither a summary table nor a log" in refused("site", "dpia", empty)
     assert not list(empty.iterdir())
     (empty / "bad.toml").write_text("format = 1\nx = 1\n")
     assert "unknown section or key 'x'" in refused(

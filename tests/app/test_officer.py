@@ -111,7 +111,7 @@ def test_a_summary_table_under_15_15_from_policy_to_page(tmp_path):
     )
     assert call(*make)[0] == 0
     assert (
-        "nobody has more than 15 % of the group's total"
+        "nobody has more than 15% of the group's total"
         in call("site", "review", site, "--html", site / "p")[1]
     )
     cells = [line.split(",") for line in (site / "summary" / "table.csv").read_text().splitlines()]
@@ -131,7 +131,7 @@ def test_what_left(log):
     code, printed = call("site", "log", log)
     assert code == 0
     assert "What left site a" in printed
-    assert "The log is whole" in printed
+    assert "The log is intact" in printed
     assert "AskClusterSums" in printed
     code, printed = call("site", "log", log.parent)
     assert code == 0

@@ -249,29 +249,30 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     assert "--numbers" not in printed  # helps with neither of them
     assert "if a date matters, add a column of numbers to the file" in printed
     facts = call("site", "review", site, "--html", tmp_path / "page.html")[1]
-    assert "nothing is shown, for they are dates: birth." in facts
-    assert "have a value, for none of their values is shared by 5 persons: surname." in facts
+    assert "suppressed, because they are dates: birth." in facts
+    assert "have a value in these columns, because no value is shared by 5 people: surname." in facts
     assert "too few persons share" not in facts
-    costs = (
-        (tmp_path / "page.html").read_text().split("What it costs")[1].split("What it does not promise")[0]
-    )
+    costs = (tmp_path / "page.html").read_text().split(">Cost<")[1].split("What it does not promise")[0]
     assert "age" in costs
     assert "surname" not in costs
 
 
-def test_rare_categories_that_are_counted_as_the_most_frequent_one_are_named(tmp_path):
+def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
     site, words = tmp_path / "north", ("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")
     path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
     printed = call("site", "summarize", site, "--data", path)[1]
-    assert "rare categories are counted as the most frequent one: sex (2 people)" in printed
-    sentence = "by column) are counted under the commonest level, not under other, in: sex."
+    assert "rare categories count as the most common one: sex (2 people)" in printed
+    sentence = "by column) count under the most common category, not under other, in: sex."
     assert sentence in call(*words)[1]
     assert sentence in (tmp_path / "page.html").read_text()
     assert sentence in dpia.page(dpia.read(site))
     (site / "summary" / "notes.json").unlink()  # an update has none
-    assert "this may be so in: sex." in call(*words, "--overwrite")[1]
+    assert "This may be the case in: sex." in call(*words, "--overwrite")[1]
     call("site", "summarize", tmp_path / "south", "--data", cases(tmp_path / "b.csv"))
-    assert "commonest" not in call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+    assert (
+        "most common category"
+        not in call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+    )
 
 
 def test_groups_that_are_alike_in_a_column_are_reported_with_the_remedy(tmp_path):

@@ -41,13 +41,21 @@ epsilon_total = 1
             'coordinator for "to find groups" or "to plan beds". The site answers other',
             "",
         ),
-        ('[studies]\napprove = "known"\npurposes = ["*"]', "coordinator for any purpose. The site answers other", ""),
+        (
+            '[studies]\napprove = "known"\npurposes = ["*"]',
+            "coordinator for any purpose. The site answers other",
+            "",
+        ),
         (
             DP,
             "The site uses at most 1 row of each person. Column id identifies people.",
             DP.replace('privacy_unit = "person"', ""),
         ),
-        (DP + "rows_per_person = 3", "The site uses at most 3 rows of each person. Column id identifies people.", DP),
+        (
+            DP + "rows_per_person = 3",
+            "The site uses at most 3 rows of each person. Column id identifies people.",
+            DP,
+        ),
         (
             '[protect]\nmode = "raw"\nmin_cluster_size = 7',
             "The site suppresses the count and the sum of a group of fewer than 7 rows.",
@@ -92,12 +100,12 @@ def summarized(settings: SummarySettings):
 
 
 SAYS = {
-    "columns": (SummarySettings(columns=("kwh",)), "Groups suit studies of: kwh."),
-    "sensitive": (SummarySettings(sensitive=("pay",)), "Did not decide who is grouped with whom: pay."),
-    "log": (SummarySettings(log=("pay",)), "Of these columns only the logarithm is in the copy: pay."),
+    "columns": (SummarySettings(columns=("kwh",)), "The grouping gives more weight to these columns: kwh."),
+    "sensitive": (SummarySettings(sensitive=("pay",)), "The grouping ignores these columns: pay."),
+    "log": (SummarySettings(log=("pay",)), "The table holds only the logarithm of these columns: pay."),
     "consumption": (
         SummarySettings(consumption=("kwh",), max_share=0.3),
-        "Of kwh a cell is shown only if nobody has more than 30 % of the group's total.",
+        "A cell of kwh is disclosed only if nobody has more than 30% of the group's total.",
     ),
 }
 
@@ -113,7 +121,7 @@ def test_a_summary_table_says_of_which_columns_little_or_nothing_is_disclosed():
     summary = summarized(SummarySettings())
     text = " ".join(facts(summary, SummarySettings()))
     assert "suppressed, because too few people share a value: rare." in text
-    assert "constant but for a few persons, and shown as their median: flat." in text
+    assert "constant except for a few people, and disclosed as their median: flat." in text
     found = {name: (share, released) for name, share, released in variance_kept(summary)}
     assert list(found) == ["kwh", "pay", "flat", "sex"]
     assert np.isnan(found["flat"][0])

@@ -86,7 +86,7 @@ def test_a_summary_table_that_was_changed_is_not_answered_from(rows, tmp_path):
         lambda: about.write_text(kept[1].replace('"min_group_size": 5', '"min_group_size": 3')),
         lambda: about.write_text(kept[1].replace('"person": ""', '"person": "id"')),
         lambda: about.write_text("{"),
-        lambda: about.write_text(json.dumps({**json.loads(kept[1]), "version": 9})),
+        lambda: about.write_text(json.dumps({**json.loads(kept[1]), "format": 9})),
         table.unlink,
     ):
         change()

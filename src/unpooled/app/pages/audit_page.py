@@ -96,7 +96,7 @@ def _faults(record: LogReport) -> list[str]:
 
 def _budget(spent: dict[str, float]) -> str:
     return (
-        f"Differential privacy: epsilon {spent['epsilon']:.3g} is spent, {spent['left']:.3g} is left "
+        f"Differential privacy: epsilon {spent['epsilon']:.3g} is spent, {spent['remaining']:.3g} is left "
         f"(delta {spent['delta']:g})."
     )
 

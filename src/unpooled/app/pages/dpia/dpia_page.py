@@ -337,7 +337,7 @@ def _digests(site: SiteFacts) -> str:
         if site.record.spent:
             spent = site.record.spent
             items.append(
-                ("privacy budget", f"epsilon {spent['epsilon']:.3g} spent, {spent['left']:.3g} left")
+                ("privacy budget", f"epsilon {spent['epsilon']:.3g} spent, {spent['remaining']:.3g} left")
             )
     items += [(f"SHA-256 of {name}", digest) for name, digest in site.files]
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in items)
