@@ -143,7 +143,7 @@ def test_predict_names_the_file_and_the_way_out(files):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({}, "no site was given"),
+        ({}, "data has no site"),
         (
             {"a": table(0), "b": table(1)[["age"]]},
             'columns="common" takes the 1 that all have, columns="any" takes all',

@@ -79,7 +79,7 @@ def test_the_commands_run_as_they_are_written(here):
     text = (here / "north" / "dpia.html").read_text()
     assert "approved by your name on" in text
     assert "1 person was erased" in text
-    assert "Of 301 persons in the file at the last renewal: still disclosed: " in text
+    assert "The last update had 301 people in its file: still disclosed: " in text
     assert "opensafely" in (here / "release" / "context.txt").read_text()
     for name in re.findall(r"`(\w+\.(?:csv|svg|txt|json))`", PAGE.split("## 8.")[1].split("## Presets")[0]):
         assert (here / "release" / name).exists(), name

@@ -33,7 +33,7 @@ Patience = Annotated[
 ]
 Title = Annotated[str, _of_study("Title of the study (default: made from the job).")]
 Purpose = Annotated[str, _of_study("Purpose of the study, as the sites read it and their policies name it.")]
-Contact = Annotated[str, _of_study("Who is responsible for the study (default: this account and machine).")]
+Contact = Annotated[str, _of_study("Person responsible for the study (default: this account and machine).")]
 Expires = Annotated[float, _of_study("Days after which the sites stop answering.")]
 Approval = Annotated[
     float,

@@ -23,7 +23,7 @@ Study = Annotated[
         help="A study: its number in unpooled site status, or the first 6 or more digits of its digest."
     ),
 ]
-By = Annotated[str, typer.Option(help="Who decides (default: the account's name).")]
+By = Annotated[str, typer.Option(help="Name of the person who decides (default: the account's name).")]
 _LISTED = 10  # studies that an error lists
 
 

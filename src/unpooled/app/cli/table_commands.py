@@ -207,7 +207,7 @@ def make(
         typer.echo("without --person nobody can be recognised later: the table cannot be updated")
     if merged:
         rare = ", ".join(f"{name} ({counted(people, 'person')})" for name, people in merged.items())
-        typer.echo(f"rare categories are counted as the most frequent one: {rare}")
+        typer.echo(f"rare categories count as the most common one: {rare}")
     for sentence in _without_cells(made):
         typer.echo(sentence)
 
@@ -411,7 +411,9 @@ def erase(
             "--block-unknown", help="Also block ids that were never disclosed from all later summary tables."
         ),
     ] = False,
-    by: Annotated[str, typer.Option(help="Who orders it (default: the account's name).")] = "",
+    by: Annotated[
+        str, typer.Option(help="Name of the person who orders it (default: the account's name).")
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Erase people from the summary table at once, and never disclose them again.
