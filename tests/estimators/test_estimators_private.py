@@ -141,7 +141,7 @@ def test_a_site_that_charges_lets_one_budget_through():
     federation = guarded(DP.mu**2)
     model = FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
     assert -model.score(X) / KMeans(4, n_init=10, random_state=0).fit(X).inertia_ < 1.01
-    with pytest.raises(TooFewAnswersError, match="privacy budget: the question costs"):
+    with pytest.raises(TooFewAnswersError, match="privacy budget: the query costs"):
         FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
     with pytest.raises(TooFewAnswersError, match="answered without noise"):
         FederatedKMeans(4).fit_federation(guarded(1.0))

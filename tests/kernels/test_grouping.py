@@ -286,7 +286,7 @@ def test_what_is_refused():
         rows[3, 1] = bad
         with pytest.raises(ValueError, match="finite"):
             groups(rows, 3)
-    with pytest.raises(ValueError, match="least must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="min_size must be at least 1, not 0"):
         groups(Z, 0)
     with pytest.raises(ValueError, match="rows by columns"):
         groups(np.ones(20), 3)

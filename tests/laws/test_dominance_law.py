@@ -103,8 +103,8 @@ def test_no_group_of_a_renewed_summary_table_discloses_a_total_that_one_person_d
                 seen.add(number)
                 values = np.array([by_digest[p] for p in group.members])
                 may = brute_force(values)
-                assert not group.shown & 4 or may, (seed, month)  # bits: people, age, kwh
-                held, withheld = held + bool(group.shown & 4), withheld + (not may)
+                assert not group.disclosed & 4 or may, (seed, month)  # bits: people, age, kwh
+                held, withheld = held + bool(group.disclosed & 4), withheld + (not may)
             for person in rng.choice(sorted(rows), 12, replace=False).tolist():
                 rows[person] = float(np.exp(rng.normal(3, 0.9)))
             scales = plan_renewal(history, scales, settings, table(), _digest, extra_spread=1e9).scales
@@ -131,7 +131,7 @@ def test_a_share_of_fifteen_percent_by_hand():
 def test_what_the_rule_excludes_is_refused():
     text = template("north", "utility-15-15", consumption=("kwh",))
     assert parse(text).protect.settings().consumption == ("kwh",)
-    with pytest.raises(InputError, match="both as consumption and for its logarithm"):
+    with pytest.raises(InputError, match="is both in consumption and in log"):
         SummarySettings(log=("kwh",), consumption=("kwh",))
     with pytest.raises(InputError, match="there is no column 'gas'"):
         microaggregate(Table.from_columns({"kwh": np.arange(30.0)}), SummarySettings(consumption=("gas",)))

@@ -98,13 +98,13 @@ def test_declarations_must_be_true_and_dp_excludes_a_summary_table(tmp_path):
         '["x", "y"]': ('["x", "z"]', "there is no column 'z'"),
         '"x", ': ('"illness", ', "illness is declared as a number, but holds category"),
     }
-    for old, (new, says) in wrong.items():
-        with pytest.raises(PolicyError, match=says):
+    for old, (new, message) in wrong.items():
+        with pytest.raises(PolicyError, match=message):
             open_site("a", table, parse(RULES.replace(old, new)))
     open_site("a", table, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path).close()
     with pytest.raises(
         LedgerError,
-        match=r"the folder has a summary table, and the policy has mode = .dp.: a site has one or the",
+        match=r'the folder has a summary table, and the policy has mode = "dp"\. Use a folder of its own',
     ):
         open_site("a", table, parse(RULES), tmp_path)
 
@@ -138,11 +138,14 @@ def test_the_package_has_two_budget_accountants_and_one_place_that_draws():
                 getattr(b, "id", "") == "BudgetAccountant" for b in node.bases
             ):
                 accountants.add((path.stem, node.name))
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("discrete_gaussian", "taken"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "discrete_gaussian",
+                "accepted",
+            ):
                 drawing.add(path.stem)
             if isinstance(node, ast.Name) and node.id == "_CHARGED":
                 assert path.stem == "noise"
-    assert accountants == {("noise", "SimulatedAccountant"), ("paid_noise", "_RequestAccountant")}
+    assert accountants == {("noise", "SimulatedAccountant"), ("budget_guard", "_RequestAccountant")}
     assert drawing == {"noise", "discrete_gaussian"}
 
 
@@ -152,7 +155,7 @@ def test_a_simulated_budget_never_serves_a_site_with_rules(tmp_path):
     question = AskNoisyMoments(0.1, np.full(2, 9.0))
     request = Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))
     for mode, reason in (
-        ("summary", "answers from its summary table, not with noise"),
+        ("summary", "answers from its summary table, and a private run needs"),
         ("raw", "does not have a privacy budget"),
     ):
         policy = parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true')

@@ -57,7 +57,7 @@ def test_public_names():
         "open_site",
         "run",
     }
-    assert unpooled.__all__ == sorted(unpooled.__all__)
+    assert unpooled.__all__ == sorted(unpooled.__all__, key=lambda name: (not name.isupper(), name))
     assert set(dir(unpooled)) >= set(unpooled.__all__)
     for name in unpooled.__all__:
         assert getattr(unpooled, name) is not None

@@ -128,5 +128,7 @@ def test_what_the_dual_cannot_ask_of_a_tree_is_refused_by_name():
     with pytest.raises(InputError, match=r'references="first" are the centroids of r, which discloses none'):
         run(Dual(k=2, box=box, references="first"), Simulation([passing]))
     cell = Relay("r", Simulation.from_rows(rows, secure=True), RULES)
-    with pytest.raises(TooFewAnswersError, match=r"AskNode is answered site by site, and here sites sum"):
+    with pytest.raises(
+        TooFewAnswersError, match=r"AskNode needs the answers of single sites, and here sites sum"
+    ):
         run(Dual(k=2, box=box), Simulation([cell]))

@@ -194,9 +194,9 @@ def test_a_job_with_exact_sums_has_the_same_bits_whatever_its_sites_are_called()
     frames = {s: {n: t.values[:, i] for i, n in enumerate(("age", "dose"))} for s, t in tables(3).items()}
     frames = {s: pandas.DataFrame(columns) for s, columns in frames.items()}
     renamed = {f"z{9 - i}": frames[s] for i, s in enumerate(sorted(frames))}
-    found, other = (cluster(given, 2, exact_sums=True, seed=1) for given in (frames, renamed))
+    found, other = (cluster(given, 2, exact_sums=True, random_state=1) for given in (frames, renamed))
     assert bits(found.model.centers) == bits(other.model.centers)
-    job = found.found.job
+    job = found.job_result.job
     assert job.exact_sums
     assert Job.from_json(json.loads(json.dumps(job.to_json()))).exact_sums
     assert "--exact-sums" in job.command()

@@ -36,7 +36,7 @@ class BoundedTable(Table):
         if person:
             values = values[_first_rows(np.asarray(table.values)[:, table.index(person)], rows_per_person)]
         if len(values) > rows:
-            raise InputError(f"the table has {len(values)} rows, more than the {rows} declared")
+            raise InputError(f"the table has {len(values)} rows, more than the declared {rows}")
         return cls(columns, (NUMBER,) * len(columns), {}, values, rows)
 
 
