@@ -24,7 +24,7 @@ def main() -> None:
     for name, question in QUESTIONS.items():
         request = Request(RequestId("run", 7, 1, 0), (Part("total", question, None, 0),))
         (HOME / "fuzz_codec" / name).write_bytes(codec.encode(question))
-        (HOME / "fuzz_codec" / f"{name}.envelope").write_bytes(codec.encode(request))
+        (HOME / "fuzz_codec" / f"{name}.request").write_bytes(codec.encode(request))
         (HOME / "fuzz_site" / name).write_bytes(codec.encode(request))
 
 

@@ -66,14 +66,14 @@ def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp
     log.close()
     whole = rotated.read_bytes()
     rotated.write_bytes(damage(whole))
-    with pytest.raises(LedgerError, match="another program changed line"):
+    with pytest.raises(LedgerError, match="another program changed a line"):
         open_site("a", None, SUMMARY, tmp_path)
     rotated.write_bytes(whole)
     open_site("a", None, SUMMARY, tmp_path).close()
 
 
 def test_a_first_line_without_a_number_is_refused_and_reported_by_the_audit(tmp_path):
-    entry = {"kind": "continued", "site": "a"}
+    entry = {"format": 1, "kind": "continued", "site": "a"}
     (tmp_path / "log.jsonl").write_bytes(encode_line({**entry, "hash": line_hash(entry)}))
     with pytest.raises(LedgerError, match="another program changed its first line"):
         Log(tmp_path / "log.jsonl")

@@ -92,7 +92,9 @@ def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answere
             second_table=SECOND_TABLE,
         )
     place.approve()
-    with pytest.raises(LedgerError, match="a copy whose rows name no persons would show them again"):
+    with pytest.raises(
+        LedgerError, match="a summary table without a person column would disclose them again"
+    ):
         open_site("north", folder=place.folder)
 
 
@@ -105,7 +107,7 @@ def test_a_registry_of_before_an_erasure_is_found_though_nothing_was_opened_sinc
     erase(place, ["P7"], "officer")
     assert read(place.folder).intact
     shutil.copytree(place.folder, tmp_path / "new")
-    for path in place.folder.glob("copy*"):
+    for path in place.folder.glob("summary*"):
         shutil.rmtree(path)
     shutil.copytree(tmp_path / "old" / "summary", place.path)
     shutil.copy(tmp_path / "old" / "registry.sqlite", place.folder)

@@ -198,7 +198,10 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
     alone.mkdir()
     shutil.copy(log, alone)
     assert faults(alone) == []
-    for what in ("the registry of persons: the log is not in", "the copy that the site answered from: it is"):
+    for what in (
+        "the registry of people: the log is not in",
+        "the summary table that the site answered from: it is",
+    ):
         assert what in unchecked(alone)
 
 
@@ -213,7 +216,7 @@ def test_a_summary_table_that_was_changed_after_it_was_answered_from_is_a_fault(
     table = tmp_path / "summary" / "table.csv"
     table.write_text(table.read_text()[:-4])
     (fault,) = faults(tmp_path)
-    assert f"{table.parent}: the copy" in fault
+    assert f"{table.parent}: the summary table" in fault
 
 
 @pytest.mark.parametrize(

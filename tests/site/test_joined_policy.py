@@ -78,5 +78,5 @@ def test_what_is_not_there_is_reported_as_not_there(words, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, list(words))
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert f"{words[1]}: no such file or folder" in result.stderr
+    assert f"{words[2]}: no such file" in result.stderr
     assert list(tmp_path.iterdir()) == []

@@ -138,12 +138,12 @@ def test_many_hands_lose_no_charge(path):
 KILLED = """
 import sys
 from pathlib import Path
-from unpooled.protocol.exchange import Turn
+from unpooled.protocol.exchange import RequestId
 from unpooled.site.ledger import Ledger, RunLimits
 ledger = Ledger(Path(sys.argv[1]), "a")
 print("open", flush=True)
 for i in range(10**6):
-    ledger.charge(Turn("r", 0, i, 0), "x", 1e-9, RunLimits(1, 10**9, 1.0))
+    ledger.charge(RequestId("r", 0, i, 0), "x", 1e-9, RunLimits(1, 10**9, 1.0))
     print(i, flush=True)
 """
 

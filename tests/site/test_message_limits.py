@@ -366,7 +366,7 @@ def test_the_page_for_officers_has_every_limit():
     page = (Path(__file__).parents[2] / "docs" / "policy.md").read_text(encoding="utf-8")
     section = page.partition("## Limits of one message")[2].partition("\n## ")[0]
     cells = {line.split("|")[-2].strip() for line in section.splitlines() if line.startswith("| ")}
-    assert cells - {"at most"} == {f"{v:,}" for name, v in vars(limits).items() if name.startswith("MOST_")}
+    assert cells - {"at most"} == {f"{v:,}" for name, v in vars(limits).items() if name.startswith("MAX_")}
 
 
 def test_what_is_at_a_limit_is_answered(site):

@@ -1,7 +1,7 @@
 """The policy: what it reads, what it refuses to read, what it says in plain words."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 
 import pytest
@@ -71,7 +71,8 @@ WRONG = {
     "[protect]\nmin_cluster_size = true": r"must be a whole number, got True",
     "[protect]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
     '[protect]\nmode = "maybe"': r"mode must be one of summary, dp, raw, got 'maybe'",
-    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by the number of people\) or a whole number of at least 3, got 2",
+    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by the number of people\) or a "
+    "whole number of at least 3, got 2",
     '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is both in columns and in sensitive",
     '[protect]\nmode = "dp"': r"needs a budget: \[dp\] epsilon_total",
     '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: a public upper bound",
@@ -104,10 +105,52 @@ def test_what_is_wrong_is_named(text, tmp_path):
     assert str(caught.value).startswith(str(path))
 
 
-@pytest.mark.parametrize("text", ["", "version = 3", "version = '2'"])
-def test_versions(text):
-    with pytest.raises(PolicyError, match="version"):
-        parse(text)
+FORMATS = {
+    "": "policy.toml: the policy has no format, and this release reads format = 1",
+    "[protect]": "policy.toml: the policy has no format, and this release reads format = 1",
+    "format = 0": "policy.toml: the policy has format 0, and this release reads format 1",
+    "format = 2": "policy.toml: the policy has format 2, and this release reads format 1",
+    "format = '1'": "policy.toml: format must be a whole number, got '1'",
+    "format = true": "policy.toml: format must be a whole number, got True",
+    "format = 1.0": "policy.toml: format must be a whole number, got 1.0",
+}
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_another_format_is_refused_in_one_sentence_that_names_the_file(text):
+    with pytest.raises(PolicyError) as caught:
+        parse(text, "policy.toml")
+    assert str(caught.value) == FORMATS[text]
+
+
+RENAMED = {
+    "version = 2": "version is now format = 1",
+    "format = 1\n[protect]\ng = 5": "[protect] g is now min_group_size",
+    "format = 1\n[protect]\nlargest_share = 0.1": "[protect] largest_share is now max_share",
+    "format = 1\n[protect]\nauto = true": "[protect] auto is now auto_approve",
+    "format = 1\n[dp]\nunit = 'row'": "[dp] unit is now privacy_unit",
+    "format = 1\n[protect]\nmode = 'copy'": '[protect] mode = "copy" is now mode = "summary"',
+    "format = 1\n[protect]\nmode = 'trusted'": '[protect] mode = "trusted" is now mode = "raw"',
+    "format = 1\n[protect]\nmode = 'noise'": '[protect] mode = "noise" is now mode = "dp"',
+    "version = 2\n[protect]\nmode = 'copy'\ng = 5": "version is now format = 1; [protect] g is now "
+    'min_group_size; [protect] mode = "copy" is now mode = "summary"',
+}
+
+
+@pytest.mark.parametrize("text", RENAMED)
+def test_a_name_of_an_earlier_format_is_an_error_that_names_its_replacement(text):
+    with pytest.raises(PolicyError) as caught:
+        parse(text, "policy.toml")
+    assert str(caught.value) == f"policy.toml: {RENAMED[text]}"
+
+
+def test_every_unknown_key_is_an_error_in_every_section():
+    for section in fields(Policy):
+        text = f"format = 1\n[{section.name}]\nx = 1" if section.name != "format" else "format = 1\nx = 1"
+        with pytest.raises(PolicyError, match=r"unknown (key in \[\w+\]|section or key) 'x'"):
+            parse(text)
+    with pytest.raises(PolicyError, match="unknown section or key 'protekt'"):
+        parse("format = 1\n[protekt]\nmode = 'raw'")
 
 
 def test_a_file_that_is_no_text(tmp_path):
@@ -140,11 +183,11 @@ def test_a_written_policy_says_the_same(tmp_path):
     assert parse(to_toml(policy)) == policy
     printed = " ".join(s for _, sentences in explain(policy) for s in sentences)
     for word in (
-        "at least 8 persons",
-        "column id",
+        "at least 8 people, i.e. k-anonymity with k = 8",
+        "Column id",
         "age, bmi",
         "hiv",
-        "logarithm only: pay",
+        "only the logarithm of these columns: pay",
         "nobody approved",
     ):
         assert word in printed
@@ -164,22 +207,23 @@ def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
     assert policy.protect.min_group_size == (rule.min_people if rule.mode == "summary" else 0)
     assert policy.dp.epsilon_total == rule.epsilon
     printed = " ".join(line for _, lines in explain(policy) for line in lines)
-    assert f"It keeps to the preset {name}" in printed
+    assert f"The policy follows the preset {name}" in printed
     assert to_toml(policy) == text
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 @pytest.mark.parametrize("name", ["opensafely", "cms", "datashield"])
 def test_a_policy_does_not_claim_what_only_a_release_does(name, mode):
-    """A site redacts and rounds nothing: a preset sets the fewest people of a group there."""
+    """A site suppresses and rounds no counts: a preset sets the fewest people of a group there."""
     rule = PRESETS[name]
-    text = f'format = 1\n[protect]\npreset = "{name}"\nmode = "{mode}"\nmin_group_size = 11\nmin_cluster_size = 11\n'
+    text = f'format = 1\n[protect]\npreset = "{name}"\nmode = "{mode}"\n'
+    text += "min_group_size = 11\nmin_cluster_size = 11\n"
     printed = " ".join(line for _, lines in explain(parse(text)) for line in lines)
     assert rule.asks not in printed
-    group = {"summary": f"a group of the copy has at least {rule.min_people} persons."}
-    group["raw"] = f"no group of fewer than {rule.min_people} rows is shown."
-    assert f"It keeps to the preset {name}: {group[mode]}" in printed
-    assert f"`unpooled release RUN --preset {name}` redacts" in printed
+    group = {"summary": f"every group of the summary table has at least {rule.min_people} people."}
+    group["raw"] = f"no group of fewer than {rule.min_people} rows is disclosed."
+    assert f"The policy follows the preset {name}: {group[mode]}" in printed
+    assert f"`unpooled release RUN --preset {name}` suppresses" in printed
 
 
 def test_the_presets_are_those_of_the_published_rules():
@@ -197,13 +241,22 @@ def test_the_presets_are_those_of_the_published_rules():
     ("rules", "printed"),
     [
         ('preset = "hospital"', "unknown preset 'hospital'. The presets are opensafely, cms"),
-        ('preset = "opensafely"\nmin_group_size = 5', "needs groups of at least 8 people, got min_group_size = 5"),
+        (
+            'preset = "opensafely"\nmin_group_size = 5',
+            "needs groups of at least 8 people, got min_group_size = 5",
+        ),
         ('preset = "opensafely"', "needs groups of at least 8 people, got min_group_size = 0"),
         ('preset = "cms"\nmode = "raw"\nmin_cluster_size = 10', "got min_cluster_size = 10"),
-        ('preset = "utility-15-15"\nmode = "raw"\nmin_cluster_size = 15', 'limits shares of totals, which mode = "raw" does not check'),
-        ('preset = "utility-15-15"\nmin_group_size = 15\nmax_share = 0.2', "max_share of at most 0.15, got 0.2"),
+        (
+            'preset = "utility-15-15"\nmode = "raw"\nmin_cluster_size = 15',
+            'limits shares of totals, which mode = "raw" does not check',
+        ),
+        (
+            'preset = "utility-15-15"\nmin_group_size = 15\nmax_share = 0.2',
+            "max_share of at most 0.15, got 0.2",
+        ),
         ('preset = "strict"', 'needs mode = "dp", and mode is "summary"'),
-        ('mode = "raw"\nconsumption = ["kwh"]', "consumption is for mode = "summary""),
+        ('mode = "raw"\nconsumption = ["kwh"]', 'consumption is for mode = "summary"'),
         ("max_share = 0", "max_share must be above 0"),
     ],
 )

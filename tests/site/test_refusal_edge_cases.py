@@ -94,7 +94,9 @@ def test_a_question_about_whole_rows_is_refused_where_a_transform_leaves_cells_m
 
 def test_a_raw_site_has_no_privacy_budget():
     """It has no budget that could pay, so there is no noisy answer that looks private."""
-    assert "does not have a privacy budget" in reason(open_site("a", X, policy()), AskNoisyMoments(1.0, np.full(2, 9.0)))
+    assert "does not have a privacy budget" in reason(
+        open_site("a", X, policy()), AskNoisyMoments(1.0, np.full(2, 9.0))
+    )
 
 
 def test_without_a_part_in_secure_sums_nothing_but_the_schema_leaves_a_site_that_requires_them():
@@ -115,7 +117,7 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     site = open_site("a", TABLE, rules, tmp_path, study=StudyGuard(study, tmp_path))
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
-    for verb, says in (("total", "not part of one"), ("each", "asks to see a single site's reply")):
+    for verb, says in (("total", "not part of one"), ("each", "discloses a single site's answer")):
         printed = reason(site, AskMoments(), transform=transform, verb=verb, number=1)
         assert printed.startswith("the approved study allows only secure sums")
         assert says in printed
@@ -132,7 +134,12 @@ def test_a_column_of_which_no_category_is_asked_is_answered_with_none():
 
 
 OPENED = {
-    "more rows than are declared": (X, DP.replace("100", "59"), "", "the table has 60 rows, more than the declared 59"),
+    "more rows than are declared": (
+        X,
+        DP.replace("100", "59"),
+        "",
+        "the table has 60 rows, more than the declared 59",
+    ),
     "persons in an array": (
         X,
         DP.replace("[dp]", '[dp]\nprivacy_unit = "person"'),

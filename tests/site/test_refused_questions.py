@@ -54,7 +54,7 @@ def test_a_question_about_rows_is_not_asked_of_a_table_nor_the_other_way(mode):
     reply = asked(open_site("a", X, rules(mode)), about_a_table)
     assert "AskColumns reads table, and this site has rows" in reply.reason
     reply = asked(open_site("a", NAMED, rules(mode)), AskMoments())
-    assert "AskMoments is about rows, and this site has a table of named columns" in reply.reason
+    assert "AskMoments reads rows, and this site has a table of named columns" in reply.reason
     transform = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
     assert not isinstance(asked(open_site("a", NAMED, rules(mode)), AskMoments(), transform), Refusal)
 

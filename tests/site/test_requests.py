@@ -61,7 +61,12 @@ REFUSED = {
         "does not allow AskFuzzy",
     ),
     "means of its own": ('[jobs]\nalgorithms = ["lloyd"]', AskLocalMeans(3), None, "it allows lloyd"),
-    "other columns": ("", AskClusterSums(np.zeros((1, 1, 3))), None, "the centres have 3 columns, and the rows have 2"),
+    "other columns": (
+        "",
+        AskClusterSums(np.zeros((1, 1, 3))),
+        None,
+        "the centres have 3 columns, and the rows have 2",
+    ),
     "not finite": ("", AskClusterSums(CENTERS * np.nan), None, "not finite"),
     "no scaling": ("", AskMoments(), Affine(np.zeros(2), np.array([1.0, np.inf])), "not a positive number"),
     "sums only": (

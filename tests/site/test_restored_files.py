@@ -159,12 +159,17 @@ def test_a_name_that_comes_twice_is_refused(kept, tmp_path):
 
 def test_an_archive_without_an_account_of_its_files_is_none(kept, tmp_path):
     files = contents(kept)
-    for about in (None, b"[]", b"{}", b'{"made": "now", "files": {}}', b'{"made": 1, "files": 2}'):
+    texts = (b"[]", b'{"format": 1}', b'{"format": 1, "made": "now", "files": {}}')
+    for about in (None, *texts, b'{"format": 1, "made": 1, "files": 2}'):
         written(
             kept,
             {name: data for name, data in files.items() if name != ABOUT} | ({ABOUT: about} if about else {}),
         )
         refused(kept, tmp_path, "not a backup of unpooled, or damaged")
+    for number, words in (("", "an unknown or earlier format"), ('"format": 2, ', "format 2")):
+        about = f'{{{number}"made": "2026-11-17", "files": {{}}}}'.encode()
+        written(kept, {ABOUT: about})
+        refused(kept, tmp_path, f"the backup has {words}, and this release reads format 1")
     kept.write_bytes(gzip.compress(b"no tar file"))
     refused(kept, tmp_path, "not a backup of unpooled, or damaged")
     kept.unlink()
@@ -203,7 +208,10 @@ def test_a_backup_that_unpacks_to_more_than_the_limit_is_refused(kept, tmp_path)
     kept.unlink()
     data = bytes(600_000)
     written(
-        kept, with_about({ABOUT: b'{"made": "2026-11-17"}'}, **{"log.jsonl": data, "log_heads.jsonl": data})
+        kept,
+        with_about(
+            {ABOUT: b'{"format": 1, "made": "2026-11-17"}'}, **{"log.jsonl": data, "log_heads.jsonl": data}
+        ),
     )
     before = everything(tmp_path)
     with pytest.raises(InputError, match=r"its files have more than 0\.001 GB together"):
@@ -216,7 +224,7 @@ def test_a_restore_holds_little_of_a_large_file_at_once(kept, tmp_path):
     large = 30_000_000
     with gzip.open(kept, "wb", compresslevel=1) as file, tarfile.open(fileobj=file, mode="w|") as tar:
         digest = hashlib.sha256(bytes(large)).hexdigest()
-        about = json.dumps({"made": "2026-11-17", "files": {"log.jsonl": digest}}).encode()
+        about = json.dumps({"format": 1, "made": "2026-11-17", "files": {"log.jsonl": digest}}).encode()
         for name, data in (("log.jsonl", bytes(large)), (ABOUT, about)):
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -241,7 +249,10 @@ def test_headers_without_end_are_refused(kept, tmp_path, monkeypatch):
     packed(kept, *[header("x", len(record), tarfile.XHDTYPE) + record.ljust(512, b"\0")] * 3000)
     refused(kept, tmp_path, "not a backup of unpooled, or damaged")
     monkeypatch.setattr(backups, "_MAX_FILES", 5)
-    written(kept, with_about({ABOUT: b'{"made": "2026-11-17"}'}, **{f"p{i}.toml": b"" for i in range(6)}))
+    written(
+        kept,
+        with_about({ABOUT: b'{"format": 1, "made": "2026-11-17"}'}, **{f"p{i}.toml": b"" for i in range(6)}),
+    )
     refused(kept, tmp_path, "too many files are in it")
 
 

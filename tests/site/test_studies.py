@@ -189,7 +189,7 @@ BAD = {
     "not signed": (lambda s: s, None, "not signed by the authority"),
     "expired": (lambda s: replace(s, expires="2020-01-01T00:00:00+00:00"), IDENTITY, "expired at 2020"),
     "without a purpose": (lambda s: replace(s, purpose=""), IDENTITY, "lacks a"),
-    "with hidden letters": (lambda s: replace(s, title="k\x1b[2J"), IDENTITY, "not shown"),
+    "with hidden letters": (lambda s: replace(s, title="k\x1b[2J"), IDENTITY, "invisible characters"),
     "without end": (lambda s: replace(s, expires="never"), IDENTITY, "not a date with a time zone"),
 }
 
@@ -314,7 +314,7 @@ def test_a_study_of_a_method_of_ones_own_states_what_any_site_answers(site):
     end = session_of(site, replace(study, work=()))
     end.respond(SCHEMA)
     officer(site, "approve", "--yes")
-    assert "epochs = 1. The approved study asks for at most 0." in reasons(end.respond(asked(epochs)))
+    assert "epochs = 1. The approved study allows at most 0." in reasons(end.respond(asked(epochs)))
     end.close()
 
 
@@ -388,7 +388,7 @@ def test_a_policy_approves_the_purposes_that_it_names(site, tmp_path):
     end = session_of(site)
     assert isinstance(end.respond(SCHEMA), bytes)
     assert log_of(site)[0]["by"] == f"the policy {parse(rules).digest[:16]}"
-    officer(site, "decline")
+    officer(site, "decline", end._terms.study.digest[:8])
     assert "withdrawn" in end.respond(SCHEMA)  # and the policy does not approve it again
     assert "not signed" in session_of(site, identity=None).respond(SCHEMA)
     nobody = replace(site, authority="", folder=str(tmp_path / "apart"))  # no coordinator is known there
@@ -415,9 +415,9 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     printed = CliRunner().invoke(app, ["site", "approve", site.folder], input="n\n")
     assert printed.exit_code == 1
     assert "to find groups" in printed.output
-    assert StudyFolder(home(site)).waiting()
+    assert StudyFolder(home(site)).pending()
     assert CliRunner().invoke(app, ["site", "approve", site.folder], input="y\n").exit_code == 0
-    assert not StudyFolder(home(site)).waiting()
+    assert not StudyFolder(home(site)).pending()
     assert "must be one line" in officer(site, "decline", "--reason", "a\nb", code=1)
     assert DECLINED not in officer(site, "status")
 

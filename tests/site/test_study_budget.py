@@ -87,14 +87,14 @@ def test_one_question_beyond_the_study_is_refused_before_noise_is_drawn(settings
     reply = reply_to(end, request(AskNoisyMoments(1.516, BOX)))
     assert reply.reason == (
         "the approved study 'Heart patients' may spend epsilon 0.1 at delta 1e-06. It has 0.1 left, and this "
-        "question would raise what it has spent from 0 to 7.91. Propose a study with a larger epsilon."
+        "query would raise what it has spent from 0 to 7.91. Propose a study with a larger epsilon."
     )
     assert not drawn
     assert spent(settings) == 0
     assert not isinstance(reply_to(end, request(AskNoisyMoments(gdp_mu(0.06, DELTA), BOX), 1)), Refusal)
     assert drawn
     reply = reply_to(end, request(AskNoisyMoments(gdp_mu(0.1, DELTA), BOX), 2))
-    assert "It has 0.04 left, and this question would raise what it has spent from 0.06" in reply.reason
+    assert "It has 0.04 left, and this query would raise what it has spent from 0.06" in reply.reason
     end.close()
     assert spent(settings) == pytest.approx(gdp_mu(0.06, DELTA) ** 2)
 

@@ -60,7 +60,10 @@ def officer(site, *words):
     [
         ({"columns": ("c",) * 10_001}, "too many columns or questions"),
         ({"questions": (("q", 1),) * 1001}, "too many columns or questions"),
-        ({"created": "2026-01-01T00:00:00"}, "not a date with a time zone"),  # of no time zone: nobody could say when it ends
+        (
+            {"created": "2026-01-01T00:00:00"},
+            "not a date with a time zone",
+        ),  # of no time zone: nobody could say when it ends
         ({"expires": "2999-01-01T00:00:00"}, "not a date with a time zone"),
     ],
 )
@@ -127,7 +130,7 @@ def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
     for wrong in ("0", "2"):
         printed = officer(site, "review", wrong)
         assert printed.exit_code == 1
-        assert f"there is no study {wrong}; unpooled site status" in printed.output.replace("\n", " ")
+        assert f"there is no study {wrong}. unpooled site status" in printed.output.replace("\n", " ")
 
 
 # ---------------------------------------------------------------- a process that answers
@@ -184,7 +187,7 @@ def test_a_log_that_another_program_keeps_open_is_reported_after_a_while(site, p
     study = approved(place, study_of())
     other = Log(place.folder / "log.jsonl", "a backup")
     end = SiteSession(site, terms_of(study))
-    says = "another program at the site has its log open; The site's own log names it."
+    says = "another program at the site has its log open. The site's own log names it."
     assert end.respond(SCHEMA) == says
     other.close()
     assert end.respond(SCHEMA) == says  # for this run it stays so

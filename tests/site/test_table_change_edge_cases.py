@@ -87,7 +87,7 @@ def test_where_the_list_of_erasures_is_damaged_nobody_is_erased_and_it_is_report
 # ---------------------------------------------------------------- renewals
 
 
-@pytest.mark.parametrize("wider", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("extra_spread", [-0.1, 1.1, float("nan")])
 def test_a_share_that_is_none(place, extra_spread):
     with pytest.raises(InputError, match="the extra spread must be from 0 to 1"):
         renew(place, table(range(67)), extra_spread=extra_spread)
