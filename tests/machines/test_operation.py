@@ -321,8 +321,8 @@ def test_after_an_upgrade_the_error_names_the_version_that_finishes_a_pending_ru
     content = json.loads((run / "job.json").read_text())
     (run / "job.json").write_text(json.dumps({**content, "unpooled": "0.0.9"}))
     error = unpooled("resume", run, code=1).stderr
-    assert "begun by unpooled 0.0.9, this is" in error
-    assert "finish it with that version" in error
+    assert "unpooled 0.0.9 began the run" in error
+    assert "Finish it with that version" in error
     assert error.count("\n") == 1
 
 
