@@ -1,6 +1,6 @@
 """Attacks by a coordinator who asks what it likes: each returns values that it takes for people' own.
 
-``ask(question, transform=None, seed=0)`` puts one question to the real ``respond`` of one site, in a round of its
+``ask(question, transform=None, seed=0)`` puts one question to ``respond`` of a real site, in a round of its
 own; None is a refusal. What an attack returns is compared with the rows by ``persons_found``.
 """
 

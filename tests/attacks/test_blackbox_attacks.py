@@ -1,4 +1,4 @@
-"""Attacks that were invented from the pages alone, before the code was read: nothing beyond the summary table."""
+"""Attacks invented from the documentation alone find nothing beyond the summary table."""
 
 import json
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def test_a_table_of_five_to_nine_people_shows_nobodys_value(n, seed):
 
 @pytest.mark.parametrize("holders", [5, 6, 7, 11, 15])
 def test_a_column_of_which_few_have_a_value_shows_nobodys_value(holders):
-    """Trimming leaves one or two people there: they are not what is disclosed, and the scale is not theirs."""
+    """Trimming leaves one or two people there: neither they nor their scale is disclosed."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
         x = np.full(60, np.nan)
@@ -262,7 +262,7 @@ ODD = ("other", "a = b", 'quo"te', "new\nline", "people", " ", ",", "é", "nan",
 
 @pytest.mark.parametrize("name", ["people", "x (people with a value)", "kind = a", "two\nlines", "é"])
 def test_odd_texts_survive_the_file_and_are_taken_for_nothing_else(name, tmp_path):
-    """A category called other, a column called people: the summary table that is read is the summary table that was made."""
+    """A category called other, a column called people: the table that is read is the one that was made."""
     rng = np.random.default_rng(0)
     kind = rng.choice(ODD, 200).tolist()
     x = np.where(rng.random(200) < 0.1, np.nan, rng.normal(size=200))
@@ -331,7 +331,7 @@ def test_no_name_of_a_run_writes_elsewhere_or_changes_an_answer(run, tmp_path):
 
 
 def test_the_same_request_with_other_parameters_is_a_function_of_the_summary_table():
-    """Replayed with other centres, transforms, verbs and indices: as a site would answer that was never asked."""
+    """Replayed with other centres, transforms, verbs and indices: answered as if asked for the first time."""
     table = rows_of(2)
     asked, fresh = open_site("a", table, AUTO), lambda: open_site("a", table, AUTO)
     rng = np.random.default_rng(0)
@@ -380,7 +380,7 @@ def test_cut_and_altered_messages_are_answered_alike_whatever_the_rows():
 
 
 def test_another_file_another_width_and_other_settings_change_no_answer(tmp_path):
-    """Opened again over other rows or under rules of another grouping: the summary table that was made answers."""
+    """Opened again over other rows or with another grouping: the existing summary table answers."""
     asked = ((AskSchema(), None), (CELLS, PLAIN), (AskLocalMeans(4, steps=0), PLAIN))
     result = []
     others = (rows_of(1), rows_of(9, 57), Table.from_columns({"z": np.arange(4.0)}), None)
@@ -416,7 +416,7 @@ SEEN: list[SiteBatch] = []
 
 
 def test_a_question_of_ones_own_sees_groups_and_nothing_else():
-    """Even where a site allows it (here without a policy): the batch holds the summary table, as do its parts."""
+    """Even where a site allows it (here without a policy): the batch and its parts hold the summary table."""
     table = rows_of(3)
     summary = microaggregate(table)
     guarded = open_site("a", table, AUTO)
@@ -474,7 +474,7 @@ def test_an_odd_table_gives_a_summary_table_that_keeps_its_promises_or_one_clear
         settings["person"] = "who"
     if rng.random() < 0.3:
         settings["sensitive"] = tuple(names[:2])
-    few = len(set(columns.get("who", range(n)))) < (settings["g"] or 5)
+    few = len(set(columns.get("who", range(n)))) < (settings["min_group_size"] or 5)
     if few:
         with pytest.raises(InputError, match="too few for a summary table"):
             microaggregate(Table.from_columns(columns), SummarySettings(**settings))

@@ -468,7 +468,7 @@ def test_two_stages_in_one_request_and_parts_out_of_order_are_refused(tmp_path):
 
 
 def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_is_asked(tmp_path):
-    """One site with noise among sites with summary tables: private for all, or refused; no budget is touched."""
+    """One site with noise among summary tables: private for all, or refused; no budget is touched."""
     from unpooled.app.job import Job, parse_ks
     from unpooled.data import PreparationOptions
     from unpooled.protocol.run_loop import run as do

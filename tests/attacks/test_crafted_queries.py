@@ -1,4 +1,4 @@
-"""Every crafted attack, against the three protections: nothing beyond the summary table, nothing under noise."""
+"""Every crafted attack against the three protections: nothing beyond the table, nothing under noise."""
 
 import numpy as np
 import pytest
@@ -104,7 +104,7 @@ def test_a_dominating_person_cannot_be_read_off(far):
 
 
 def test_what_is_found_of_a_summary_table_are_means_of_groups():
-    """The strongest attack on a summary table gives the summary table: every value it finds is one of its rows."""
+    """The strongest attack on a summary table returns that table: every value found is one of its rows."""
     table = rows_of(3)
     site = opened("summary", table)
     ask = asking(site)

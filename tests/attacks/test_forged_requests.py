@@ -255,7 +255,7 @@ def test_a_log_without_its_last_answer_gives_the_same_noise_and_does_not_fit_the
 
 
 def test_a_folder_that_is_copied_or_opened_twice_is_one_site_at_a_time(tmp_path):
-    """Of two summary tables of a folder only that goes on whose log has the head that the coordinator signed."""
+    """Of two tables of a folder, only the one whose log has the countersigned head continues."""
     authority = Identity.new()
     one, two = tmp_path / "one", tmp_path / "two"
     site = open_site("a", X, parse(DP), one, authority=authority.public)

@@ -187,7 +187,7 @@ def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_p
             part = whole.sums - later.total().sums
             assert np.allclose(part, rows["site-0"].sum(axis=0))
             continue
-        why = "not all of the sites answered that the first sum of this run is over"
+        why = "not all sites of this run's first sum answered that the first sum of this run is over"
         assert later.refusals == {"r": why}
         relay = federation._transport.members["r"]
         relay.close()

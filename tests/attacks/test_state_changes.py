@@ -1,4 +1,4 @@
-"""Attacks across a change: of protection, summary table, rules, study or rows, between two answers of one run.
+"""Attacks across a change of protection, summary table, rules, study or rows within one run.
 
 What was begun under the one is neither repeated nor finished under the other.
 """
@@ -274,7 +274,7 @@ def test_with_one_set_a_run_keeps_its_members_while_another_run_is_asked(tmp_pat
         relay.close()
         relay = Relay("north", below, rules, folder=tmp_path)
     below[2].off = True
-    assert "not all of the sites answered" in asked(relay, request_id(1, run="first")).reason
+    assert "not all sites of this run's first sum answered" in asked(relay, request_id(1, run="first")).reason
     relay.close()
 
 
@@ -286,7 +286,7 @@ def test_with_one_set_the_sites_of_a_relay_below_are_counted_after_a_restart(tmp
     above.close()
     above = Relay("up", regions, RelayRules(min_sites=2, fixed_membership=True), folder=tmp_path)
     below[2].off = True
-    assert "not all of the sites answered" in asked(above, request_id(1)).reason
+    assert "not all sites of this run's first sum answered" in asked(above, request_id(1)).reason
     above.close()
 
 

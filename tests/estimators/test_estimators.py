@@ -607,7 +607,7 @@ def test_a_run_that_reaches_max_rounds_warns_and_counts_them(name, n_init):
     given = kind(6, max_rounds=2, n_init=n_init, init="random", random_state=0, tol=1e-9, **settings)
     with pytest.warns(ConvergenceWarning, match="stopped after 2 rounds, .* Raise max_rounds"):
         given.fit(X, sites=np.arange(300) % 3)
-    assert given.n_rounds_ == 2
+    assert given.n_rounds_ == given.n_iter_ == 2
 
 
 def test_rounds_that_sufficed_are_not_warned_of(data, labels):

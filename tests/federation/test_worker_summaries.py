@@ -280,7 +280,8 @@ def test_attack_rows_that_changed_since_the_table_was_made_are_not_disclosed(thr
     np.save(tmp_path / "a.npy", X)
     with pytest.raises(InputError, match="its rows are not those of which the summary table was made"):
         made[0].rows()
-    with pytest.raises(InputError, match="hospital/0000: its rows are not those of which the summary table was made"):
+    message = "hospital/0000: its rows are not those of which the summary table was made"
+    with pytest.raises(InputError, match=message):
         Simulation.from_rows({"hospital": made}, executor=threads)
 
 

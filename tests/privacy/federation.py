@@ -51,7 +51,7 @@ class Ring:
         self.parts = (Part("total", AskMoments(), None, 0),)
 
     def signed(self, run: str, **other: str) -> Participants:
-        """The participant list of a run, signed by the authority; ``other`` identities in place of the sites' own."""
+        """The signed participant list of a run; ``other`` identities replace the sites' own."""
         keys = {name: identity.public.hex() for name, identity in self.identities.items()} | other
         participants = Participants(run, tuple(sorted(keys)), tuple(keys[name] for name in sorted(keys)))
         return dataclasses.replace(participants, signature=self.authority.sign(participants.statement).hex())

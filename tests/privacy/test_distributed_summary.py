@@ -1,4 +1,4 @@
-"""The summary table of a site in several parts: the scales of the whole to the last bit, its rules over all parts."""
+"""The summary table of a site in several parts: the scales and rules of the whole, to the last bit."""
 
 from functools import reduce
 from operator import add
@@ -45,7 +45,7 @@ def planned(tables, settings):
 
 
 def some_table(seed, n=400):
-    """Numbers with ties, missing values, collinear columns and far ones, rare categories, people with several rows."""
+    """Ties, missing and far values, collinear columns, rare categories, people with several rows."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=n)
     y = np.round(rng.normal(50, 9, n))

@@ -44,7 +44,7 @@ def test_sums_are_those_of_integers_in_any_order() -> None:
 
 
 def test_the_words_of_a_sum_depend_on_the_sum_alone() -> None:
-    """Parts beyond the range wrap around and are back in the sum: nothing does not fit, nothing is reported."""
+    """Parts beyond the range wrap around and are back in the sum: everything fits, nothing is reported."""
     for parts in ([2.0**100, 3072.0, -(2.0**100)], [1024.0, 2048.0, 0.0], [2.0**63, 3072.0 - 2.0**63, 0.0]):
         total = np.zeros((2, 1), dtype=np.uint64)
         for part in parts:

@@ -1,4 +1,4 @@
-"""Secure sums in uncommon places: odd transforms and questions, a round begun twice, more runs than are kept."""
+"""Secure sums at the edges: odd transforms and questions, a round begun twice, more runs than are kept."""
 
 from dataclasses import replace
 

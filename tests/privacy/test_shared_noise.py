@@ -1,4 +1,4 @@
-"""Sites of a secure sum share one noise: somebody who drops out and somebody who colludes, a whole noise is left.
+"""Sites of a secure sum share one noise: after dropouts and collusion a whole noise is left.
 
 The coordinator and all sites that are not honest work together. They know their own parts of the noise, they
 choose who drops out, and they sign every list of survivors.

@@ -1,4 +1,4 @@
-"""Settings that do not suit a table make no summary table, in one sentence; and summary tables of odd columns."""
+"""Settings that do not suit a table are refused in one sentence; summary tables of odd columns."""
 
 import numpy as np
 import pytest

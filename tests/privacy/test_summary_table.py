@@ -23,7 +23,7 @@ FIVE = SummarySettings(min_group_size=5)
 
 
 def table(seed: int, n: int = 120, visits: bool = False) -> Table:
-    """Numbers (one skewed, one with missing values, one nearly constant), categories (some rare), and whose row it is."""
+    """Numbers (skewed, missing, nearly constant), categories (some rare), and the person column."""
     rng = np.random.default_rng(seed)
     who = rng.integers(0, max(1, n // 3), n) if visits else np.arange(n)
     return Table.from_columns(
@@ -139,7 +139,7 @@ def test_a_median_that_is_one_persons_own_is_not_disclosed():
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 12, 30])
 @pytest.mark.parametrize("far", [1, 2])
 def test_far_people_do_not_move_the_summary_table(g, n, far):
-    """One or two people at a million, at two million: the summary table is the same, or shows nothing of them."""
+    """One or two people at a million, at two million: the table is the same, or shows nothing of them."""
     if n < g:
         return
     found = []
@@ -260,7 +260,8 @@ def test_no_number_of_a_summary_table_is_about_fewer_than_g_people(seed):
         assert summary.people.min() >= g
         assert (summary.known[(summary.known > 0)] >= g).all()
         assert "who" not in summary.names
-        holders = {category: len({w for w, own in zip(who, raw_categories(rows), strict=True) if own == category})
+        own_category = list(zip(who, raw_categories(rows), strict=True))
+        holders = {category: len({w for w, own in own_category if own == category})
                    for category in ("a", "b", "rare")}  # fmt: skip
         for category in summary.categories["z"]:
             assert category == "other" or holders[category] >= g

@@ -1,4 +1,4 @@
-"""A secure sum is the sum of the integers of the sites in it, somebody who falls silent when; and nothing else."""
+"""A secure sum is the sum of the integers of its sites, whichever site falls silent at whatever stage."""
 
 import numpy as np
 import pytest

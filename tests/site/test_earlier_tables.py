@@ -1,4 +1,4 @@
-"""What a folder tells of earlier summary tables, and what a summary table that was made before must have for a policy."""
+"""What a folder records about earlier summary tables, and what a policy requires of an existing one."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 
 
 def test_a_log_that_cannot_be_read_may_name_a_summary_table(tmp_path):
-    """Its lines are altered or damaged: what it told of is not known, so no summary table is made beside it."""
+    """Its lines are altered or damaged: earlier tables are unknown, so no summary table is made beside it."""
     open_site("a", X, parse('format = 1\n[protect]\nmode = "raw"'), tmp_path).close()
     place, log = SummaryFolder(tmp_path), tmp_path / "log.jsonl"
     place.check_may_make()  # the log is whole, and tells of none

@@ -73,7 +73,9 @@ WRONG = {
     '[protect]\nmode = "maybe"': r"mode must be one of summary, dp, raw, got 'maybe'",
     "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by the number of people\) or a "
     "whole number of at least 3, got 2",
-    '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is both in columns and in sensitive",
+    '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': (
+        r"\[protect\] column a is both in columns and in sensitive"
+    ),
     '[protect]\nmode = "dp"': r"needs a budget: \[dp\] epsilon_total",
     '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: a public upper bound",
     '[dp]\nprivacy_unit = "person"': r"unit = .person. needs \[protect\] person",

@@ -202,7 +202,7 @@ def child(folder, mode):
 @pytest.mark.parametrize("kills", amounts(3, 50))
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path, mode, kills):
-    """A site killed at random moments while it is asked request after request; each request again after that."""
+    """A site is killed at random moments while it answers requests; each request is sent again afterwards."""
     rng = np.random.default_rng(5)
     seen: dict[int, str] = {}
     number, process = 0, child(tmp_path, mode)

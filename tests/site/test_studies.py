@@ -430,7 +430,7 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     "method", [name for name, m in METHODS.items() if m.__module__.startswith("unpooled.")]
 )
 def test_no_honest_run_goes_beyond_its_study(method, missing, tmp_path):
-    """Every method as ``unpooled federation run`` does it, up to its last round: no question of it is refused."""
+    """Every method as ``unpooled federation run`` does it, to its last round: no question is refused."""
     rng, ks = np.random.default_rng(0), (2, 3)
     study = study_of(ks=ks, method=method, rounds=3 + 4)
     place = StudyFolder(tmp_path)

@@ -22,7 +22,7 @@ BY_ID = SummarySettings(person="id")
 
 
 def dies(folder: Path, table, settings: SummarySettings, last: int) -> bool:
-    """Make a summary table in a process that is gone at its step number ``last``; False if it has fewer steps."""
+    """Make a summary table in a process that dies at its step ``last``; False if it has fewer steps."""
     pid = os.fork()
     if pid == 0:
         steps = 0

@@ -59,7 +59,7 @@ def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(ro
 
 
 def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
-    """Whoever deletes the summary table, or is killed between two, needs the officer's words for the next one."""
+    """After a deletion or a kill between two tables, the next one needs the officer's words."""
     place = SummaryFolder(tmp_path)
     open_site("north", rows, AUTO, tmp_path).close()
     place.path.rename(tmp_path / "elsewhere")
