@@ -280,7 +280,7 @@ def an_honest_scan(ask: Ask, rng: np.random.Generator) -> Any:
                 data = ask.site.respond(data)
                 for part, reply in zip(request.parts, codec.unwrap(data).replies, strict=True):
                     if not isinstance(reply, Refusal):
-                        key = "raw" if part.transform is None else "view"
+                        key = "raw" if part.transform is None else "transformed"
                         transform = part.transform if isinstance(part.transform, Preparation) else None
                         width = 2 if transform is None else transform.width
                         scaling = () if transform is None else transform.scaling()

@@ -74,11 +74,11 @@ class Fuse:
 def fused(fuse: Fuse) -> Iterator[None]:
     """All sites of this process with a fuse before and after everything that they write."""
     link, append, charge, keep = ChainedFile._link, Log.append, Ledger.charge, Ledger.keep
-    whole = ChainedFile.transaction
+    transaction = ChainedFile.transaction
 
-    def linking(self, what):
+    def linking(self, entry):
         fuse.burn()
-        link(self, what)
+        link(self, entry)
 
     def appending(self, kind, **fields):
         fuse.burn(lambda: os.write(self._file, b'{"asked":[{"pay'))  # a line that was cut off
@@ -96,12 +96,12 @@ def fused(fuse: Fuse) -> Iterator[None]:
 
     @contextmanager
     def together_kept(self):
-        with whole(self):
+        with transaction(self):
             yield
         fuse.burn()
 
     patched = {
-        ChainedFile: {"_link": linking, "whole": together_kept},
+        ChainedFile: {"_link": linking, "transaction": together_kept},
         Log: {"append": appending},
         Ledger: {"charge": charging, "keep": keeping},
     }
@@ -122,7 +122,7 @@ class Observed:
 
     prices: dict[str, float] = field(default_factory=dict)  # by the bytes that left
     answers: dict[bytes, set[str]] = field(default_factory=dict)  # by the request
-    lost: float = 0.0  # at most so much was paid for what nobody has
+    lost: float = 0.0  # the most that was charged for answers that nobody has
 
     def note(self, message: Request, data: bytes) -> None:
         answer: Response = codec.unwrap(data, expect=Response)
@@ -189,7 +189,7 @@ class LivingSite:
         return out
 
     def end(self) -> None:
-        """Open the books once more, and hold them to what left."""
+        """Open the ledger once more, and compare it with the answers that left."""
         self.restart()
         self._site.close()
         ledger = Ledger(self._folder / "ledger.sqlite", self.name)

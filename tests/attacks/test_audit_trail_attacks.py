@@ -53,7 +53,7 @@ def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, 
     site.close()
     shutil.rmtree(tmp_path / "summary", ignore_errors=True)
     with pytest.raises(
-        LedgerError, match=r"answered without noise \(mode = \".*\"\) before; noise would pro"
+        LedgerError, match=r"answered without differential privacy before \(mode = \".*\"\), and differential"
     ):
         open_site("a", X, parse(DP), tmp_path)
 
@@ -104,7 +104,7 @@ EDITS = {
     "spent is forgotten": ["DELETE FROM releases", "DELETE FROM responses"],
     "a charge is lowered": ["UPDATE releases SET spent = 0"],
     "one charge is gone": ["DELETE FROM releases WHERE rowid = 2"],
-    "an answer is exchanged": ["UPDATE paid SET answer = x'00' WHERE rowid = 1"],
+    "an answer is exchanged": ["UPDATE responses SET answer = x'00' WHERE rowid = 1"],
     "an answer is gone": ["DELETE FROM responses WHERE rowid = 1"],
     "a charge is moved to another run": ["UPDATE releases SET run = 'other' WHERE rowid = 1"],
     "the state of a sum is gone": ["DELETE FROM sums"],

@@ -211,7 +211,7 @@ def test_one_person_written_in_several_ways_of_a_number_is_one_person(tmp_path):
     result = CliRunner().invoke(
         app, ["site", "summarize", str(tmp_path / "n"), "--data", str(path), "--person", "who"]
     )
-    assert "30 persons" in result.stdout
+    assert "30 people" in result.stdout
 
 
 def test_the_order_of_the_file_changes_no_byte():
@@ -303,7 +303,7 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
     about = json.loads((folder / "summary" / "about.json").read_text())
     assert set(about) == {
         *(
-            "version",
+            "format",
             "digest",
             "names",
             "kinds",

@@ -456,9 +456,15 @@ def test_two_stages_in_one_request_and_parts_out_of_order_are_refused(tmp_path):
     (part, stage) = masked.parts
     for parts, says in (
         ((part, stage, stage), "does not know this sum|two stages"),
-        ((part, replace(stage, question=replace(stage.question, parts=(0, 0)))), "not a sum|no such sum"),
-        ((part, replace(stage, question=replace(stage.question, parts=()))), "not a sum|single site's reply"),
-        ((part, part, stage), "not a sum|no such sum"),
+        (
+            (part, replace(stage, question=replace(stage.question, parts=(0, 0)))),
+            "cannot be summed|not know this sum",
+        ),
+        (
+            (part, replace(stage, question=replace(stage.question, parts=()))),
+            "cannot be summed|single site's",
+        ),
+        ((part, part, stage), "cannot be summed|not know this sum"),
     ):
         for reply in sites[0].answer(Request(masked.request_id, parts)).replies:
             assert isinstance(reply, Refusal)
@@ -468,7 +474,7 @@ def test_two_stages_in_one_request_and_parts_out_of_order_are_refused(tmp_path):
 
 
 def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_is_asked(tmp_path):
-    """One site with noise among summary tables: private for all, or refused; no budget is touched."""
+    """One site with dp among sites with summary tables: all private, or refused; no budget is spent."""
     from unpooled.app.job import Job, parse_ks
     from unpooled.data import PreparationOptions
     from unpooled.protocol.run_loop import run as do
@@ -489,7 +495,7 @@ def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_
     ):
         do(plain.algorithm(), federation, seed=0)
     private = Job(("",), (3,), preparation_options=PreparationOptions(bounds=bounds), epsilon=1.0)
-    with pytest.raises(InputError, match=r"s0, s2: .*private for all"):
+    with pytest.raises(InputError, match=r"s0, s2: .*needs it at every site"):
         do(private.algorithm(), federation, seed=0)
     for site in sites:
         site.close()
@@ -588,7 +594,7 @@ def test_a_site_whose_log_was_changed_does_not_answer(tmp_path):
     site = open_site("a", X, RAW, folder=tmp_path)
     with log.open("ab") as file:
         file.write(b"{}\n")
-    with pytest.raises(LedgerError, match="changed by another program; nothing is sent"):
+    with pytest.raises(LedgerError, match=r"another program changed the log\. Nothing is sent"):
         site.answer(signed_post(None, "", number=9))
     site.close()
 

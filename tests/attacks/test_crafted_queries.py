@@ -18,7 +18,7 @@ PROTECTED = {
     "raw": '[protect]\nmode = "raw"',
 }
 BLIND = {  # attacks that find nothing even without a rule, and why they are kept
-    "affine views of the table",  # a table refuses such a transform
+    "affine transforms of the table",  # a table refuses such a transform
 }
 
 

@@ -24,5 +24,7 @@ def test_the_mode_is_named_where_the_files_before_are_kept_elsewhere(tmp_path, m
     site.close()
     kept.unlink()
     assert segments(tmp_path / "log.jsonl") == [tmp_path / "log.jsonl"]
-    with pytest.raises(LedgerError, match=rf'answered without noise \(mode = "{mode}"\) before'):
+    with pytest.raises(
+        LedgerError, match=rf'answered without differential privacy before \(mode = "{mode}"\)'
+    ):
         open_site("a", X, parse(DP), tmp_path)

@@ -1,4 +1,4 @@
-"""Attacks on trees of federations, by those above a relay, by a relay, by a member; "said": not stopped."""
+"""Attacks on trees of federations: from above a relay, by a relay, by a member."""
 
 from dataclasses import replace
 
@@ -187,7 +187,7 @@ def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_p
             part = whole.sums - later.total().sums
             assert np.allclose(part, rows["site-0"].sum(axis=0))
             continue
-        why = "not all sites of this run's first sum answered that the first sum of this run is over"
+        why = "not all sites of this run's first sum answered"
         assert later.refusals == {"r": why}
         relay = federation._transport.members["r"]
         relay.close()
@@ -224,7 +224,7 @@ def test_one_set_is_also_kept_where_the_sites_of_a_relay_below_change():
     assert asked(federation, AskMoments()).partial_sum().sites == 4
     away.add("site-0")
     assert (
-        "first sum of this run" in asked(federation, AskMoments(), replace(REQUEST_ID, round=1)).refusals["r"]
+        "this run's first sum" in asked(federation, AskMoments(), replace(REQUEST_ID, round=1)).refusals["r"]
     )
 
 

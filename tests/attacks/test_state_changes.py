@@ -325,5 +325,5 @@ def test_noise_does_not_begin_where_the_file_with_exact_answers_was_archived(tmp
     first = json.loads((folder / "log.jsonl").read_text().splitlines()[0])
     assert first["protections"] == ["summary"]
     shutil.rmtree(folder / "summary")
-    with pytest.raises(LedgerError, match="answered without noise"):
+    with pytest.raises(LedgerError, match="answered without differential privacy"):
         open_site("a", X, parse(DP), folder)

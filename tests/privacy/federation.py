@@ -81,7 +81,7 @@ class Ring:
     def reply(
         self, site: str, request_id: RequestId, question: Question[Any], inputs: Mapping[str, Summable]
     ) -> Reply:
-        """What a site's door does with a stage."""
+        """Answer a stage as a site does."""
         member, question = self.members[site], through(question)
         try:
             match question:

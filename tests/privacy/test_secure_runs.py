@@ -246,7 +246,7 @@ def test_no_reply_is_ever_seen_by_itself() -> None:
     assert abs(np.mean(top < 0) - 0.5) < 5 / np.sqrt(len(top))  # every bit is a coin, the sign as well
     assert len(np.unique(top)) == len(top)
     sent = sum(len(data) for _, site, data in wire.seen if site == "site-0")
-    assert 0.4 * sent < done.sent()["site-0"][1] < sent  # said in the history, but for the requests
+    assert 0.4 * sent < done.sent()["site-0"][1] < sent  # as the history reports it, without the requests
 
 
 def test_sums_and_single_replies_share_exchanges() -> None:

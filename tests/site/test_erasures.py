@@ -1,4 +1,4 @@
-"""Erasures on real folders: nobody who was erased comes back, by whatever door, backup or kill."""
+"""Erasures on real folders: erased people do not come back, whichever command, backup or kill follows."""
 
 import shutil
 
@@ -40,7 +40,7 @@ def tables(place):
     return sorted(path.parent.name for path in place.folder.glob("summary-*/table.csv"))
 
 
-# ---------------------------------------------------------------- by another door
+# ---------------------------------------------------------------- by another way
 
 
 def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(place, patients):

@@ -1,4 +1,4 @@
-"""The evidence around a log: what does not fit is named, and what could not be checked is said."""
+"""The evidence around a log: contradictions are named, and so is what could not be checked."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The one door out: its order, its refusals, and its memory of the last answer; the site's identity."""
+"""A site's answers: their order, refusals and replay; the site's identity."""
 
 import errno
 import os

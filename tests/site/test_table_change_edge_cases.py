@@ -111,7 +111,7 @@ def test_somebody_who_is_erased_while_a_renewal_is_planned_is_not_in_it(place, m
 
 
 def test_a_renewal_that_no_registry_knows_of_is_removed_and_the_summary_table_stays(place):
-    """Somebody put the folder of another site's renewal there, or a process was killed before it told."""
+    """The folder of another site's renewal is there, or a process was killed before it recorded it."""
     before = contents(place)
     shutil.copytree(place.path, place.renewal)
     about = json.loads((place.renewal / "about.json").read_text())
