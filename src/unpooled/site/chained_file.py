@@ -11,17 +11,33 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from unpooled.errors import LedgerError
 from unpooled.storage.file_format import FORMAT, format_error
 
 _APPLICATION = int.from_bytes(b"unpl")  # SQLite's application_id; user_version is the format
+_HEADER = 100  # bytes
 CHAIN = """
 CREATE TABLE IF NOT EXISTS chain (
     seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, entry TEXT NOT NULL
 );
 """
+
+
+def check_file_format(path: Path, name: str) -> None:
+    """Raise LedgerError if a file has another format, without opening the database: no lock, no journal."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER)
+    if len(header) < _HEADER or not header.startswith(b"SQLite format 3\0"):
+        return  # empty, or damaged, which opening it reports
+    _check_marks(path, name, int.from_bytes(header[68:72]), int.from_bytes(header[60:64]))
+
+
+def _check_marks(where: object, name: str, application: int, number: int) -> None:
+    if wrong := format_error((number or None) if application == _APPLICATION else None):
+        raise LedgerError(f"{where}: the {name} has {wrong}")
 
 
 def _close_quietly(db: sqlite3.Connection) -> None:
@@ -53,8 +69,7 @@ class ChainedFile:
         """Raise LedgerError if the file has another format."""
         (application,) = self._db.execute("PRAGMA application_id").fetchone()
         (number,) = self._db.execute("PRAGMA user_version").fetchone()
-        if wrong := format_error((number or None) if application == _APPLICATION else None):
-            raise LedgerError(f"{where}: the {self._name} has {wrong}")
+        _check_marks(where, self._name, application, number)
 
     def close(self) -> None:
         self._finalizer.detach()

@@ -3,16 +3,24 @@
 from pathlib import Path
 
 from unpooled.errors import LedgerError
+from unpooled.site.chained_file import check_file_format
+from unpooled.site.log_files import check_log_format, segments
 from unpooled.storage.file_format import format_error
 
 _EARLIER = "copy*/about.json"  # where releases before format 1 kept the summary table
+_CHAINED = {"ledger.sqlite": "ledger", "registry.sqlite": "registry"}
 
 
 def check_folder_format(folder: Path) -> None:
-    """Raise LedgerError if a summary table is in the folder where this release does not look for one.
+    """Raise LedgerError if a file in the folder has another format, or is where this release does not look.
 
-    The files that this release reads carry their format themselves: about.json, the ledger, the registry, the
-    log and the studies.
+    The descriptions of summary tables and the studies are checked when they are read.
     """
     if any(folder.glob(_EARLIER)):
         raise LedgerError(f"{folder}: the folder of a site has {format_error(None)}")
+    for file in segments(folder / "log.jsonl"):
+        if file.exists():
+            check_log_format(file)
+    for name, what in _CHAINED.items():
+        if (folder / name).exists():
+            check_file_format(folder / name, what)

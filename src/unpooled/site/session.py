@@ -33,7 +33,7 @@ from unpooled.site.policy import Policy, load
 from unpooled.site.study import Study, is_proposed_by
 from unpooled.site.study_guard import StudyGuard
 from unpooled.site.study_store import APPROVED, PENDING, StudyFolder
-from unpooled.site.table_store import ABOUT, SummaryFolder
+from unpooled.site.table_store import ABOUT, SUMMARY
 from unpooled.site.table_store import APPROVED as APPROVAL
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_locks import LockOwner
@@ -171,7 +171,7 @@ class SiteSettings:
 
     @property
     def watched_files(self) -> tuple[Path, ...]:
-        summary = SummaryFolder(Path(self.folder)).path
+        summary = Path(self.folder) / SUMMARY
         return (*([Path(self.policy)] if self.policy else []), summary / ABOUT, summary / APPROVAL)
 
     def approver(self, purpose: str) -> str:

@@ -42,6 +42,7 @@ from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.typing import FloatArray
 
 TABLE, ABOUT, APPROVED, PAGE = "table.csv", "about.json", "approved.json", "page.html"
+SUMMARY = "summary"  # the subfolder of the table in use
 SECOND_TABLE = "a second unrelated table without a bound"  # the officer types this to make a second table
 
 
@@ -60,7 +61,7 @@ class SummaryFolder:
 
     @property
     def path(self) -> Path:
-        return self.folder / "summary"
+        return self.folder / SUMMARY
 
     @property
     def exists(self) -> bool:

@@ -151,7 +151,7 @@ def _policy_file(path: Path) -> Path | None:
         return path
     if (path / POLICY).exists():
         return path / POLICY
-    place = SiteFolder(path)
+    place = SiteFolder.from_path(path)
     if not (path / "invitation.json").exists() or not place.has_settings:
         return None
     joined = place.relay_settings.policy if place.is_federation else place.settings.policy
@@ -311,9 +311,12 @@ def dpia(
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError unless the folder exists."""
+    """Raise InputError unless the folder exists, and LedgerError if it has another format."""
+    from unpooled.site.folder_format import check_folder_format
+
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
+    check_folder_format(folder)
 
 
 # ---------------------------------------------------------------- keys

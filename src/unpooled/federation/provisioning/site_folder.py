@@ -27,6 +27,7 @@ from unpooled.federation.provisioning.keys import (
 from unpooled.federation.provisioning.member_keys import member_claim
 from unpooled.federation.provisioning.names import check_path
 from unpooled.federation.relay.relay_settings import RelaySettings, is_relay
+from unpooled.site.folder_format import check_folder_format
 from unpooled.site.identity import IDENTITY, identity_in
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log
@@ -44,9 +45,9 @@ class SiteFolder:
     @classmethod
     def from_path(cls, path: Path) -> "SiteFolder":
         """Return the folder at ``path``, or the folder beside the invitation at ``path``."""
-        if path.is_file():
-            return cls(check_path(path.parent / Invitation.read(path).site))
-        return cls(check_path(path))
+        folder = check_path(path.parent / Invitation.read(path).site if path.is_file() else path)
+        check_folder_format(folder)
+        return cls(folder)
 
     @property
     def invitation(self) -> Invitation:
