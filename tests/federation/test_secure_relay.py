@@ -110,7 +110,7 @@ def test_a_relay_that_answers_only_in_secure_sums_refuses_its_sum_in_clear():
     (north, *_) = secure_relays(secure=True)
     in_clear = Request(REQUEST_ID, (Part("total", AskMoments(), None, 0),))
     (reply,) = codec.unwrap(north.respond(codec.wrap(in_clear)), expect=Response).replies
-    assert reply.reason.startswith("only secure sums are allowed, and AskMoments would show")
+    assert reply.reason.startswith("only secure sums are allowed, and AskMoments would disclose")
     with pytest.raises(TooFewAnswersError, match="0 of 4 sites answered"):
         run(Lloyd(k=2), Simulation(secure_relays(secure=True)))
 

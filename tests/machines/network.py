@@ -27,7 +27,7 @@ from unpooled.site.identity import identity_in
 from unpooled.site.session import SiteSettings
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
-PATIENCE = 240.0
+PATIENCE = 600.0  # seconds; only a process that hangs takes that long
 STUDIES = '[studies]\napprove = "known"\npurposes = ["*"]\n'  # officers who approve all of this coordinator
 
 
@@ -273,7 +273,7 @@ class Network:
         words = ("--out", self.out(name), "--deadline", 600, *options)
         return self.start(name, "federation", "run", self.home, *words, where="server")
 
-    def finish(self, name: str, patience: float = 300.0, code: int = 0) -> str:
+    def finish(self, name: str, patience: float = 900.0, code: int = 0) -> str:
         """Wait for a command to end, and return its output."""
         process = self.processes[name]
         try:

@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from machines.network import tree, until
+from machines.network import PATIENCE, tree, until
 from machines.test_processes import free
 from machines.test_runs import EVERY, LONG, assert_same
 from unpooled.storage.file_locks import is_locked
@@ -92,7 +92,7 @@ def disturbed(network, run, kills, seed):
         process = network.processes[run]
     strikes.calm(run)
     while True:
-        end = time.monotonic() + 240
+        end = time.monotonic() + PATIENCE
         while network.processes[run].poll() is None:
             strikes.mend(run)
             assert time.monotonic() < end, ("it hangs", strikes.done, network.output(run)[-2000:])

@@ -241,7 +241,7 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
     network = Network(tmp_path / "before", {"va": hospital_files["va"]})
     try:
         network.up()
-        network.command("federation", "run", network.home, "-k", "2", "--seed", "1")
+        network.command("federation", "run", network.home, "-k", "2", "--seed", "1", "--deadline", "600")
         digest = SummaryFolder(network.site_folder("va")).digest
         network.stop("va")
         network.command("federation", "serve", "--stop", network.home)

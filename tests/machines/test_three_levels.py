@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from helpers import arrays_in
-from machines.network import contents, tree, until
+from machines.network import contents, eventually, tree, until
 from machines.relay_network import HOSPITALS, LATER, RELAYS, TreeNetwork
 from machines.test_processes import free
 from unpooled.data.schema import Schema
@@ -109,7 +109,7 @@ def test_the_page_with_a_relay_killed(three_levels, flat):
     network.perform()
     network.at(2)
     network.job_of("north").kill()
-    network.finish("run", 600)
+    network.finish("run")
     assert_as_flat(network.folder / "Country" / "run", flat)
     assert (network.folder / "Country" / "report.html").stat().st_size > 10_000
     assert_all_is_released(network)
@@ -136,7 +136,7 @@ def performed(three_levels):
     """The federations after the first part of the page, independently of the order of tests."""
     if "run" not in three_levels.commands:
         three_levels.perform()
-        three_levels.finish("run", 600)
+        three_levels.finish("run")
     return three_levels
 
 
@@ -148,7 +148,7 @@ def test_the_page_with_secure_sums_and_a_relay_killed(performed):
     network.perform("Secure sums between machines")
     network.at(1)
     network.job_of("north").kill()
-    network.finish("run", 600)
+    network.finish("run")
     files = [network.folder / "secure" / f"{name}.csv" for name in (*HOSPITALS, *LATER)]
     files[0].parent.mkdir()
     for file in files:
@@ -195,8 +195,11 @@ def assert_officers_see_both_studies(network):
     through = f"passed on by north-hospitals, which is north in national; its study {above.study.digest[:16]}"
     assert through in forwarded.study.title
     assert forwarded.study.questions == above.study.questions
-    status = network.command("site", "status", network.member("north")).stdout
-    assert "north-hospitals with 2 members; the relay sends upstream sums over 2 sites or more" in status
+    words = ("site", "status", network.member("north"))
+    status = eventually(lambda: network.command(*words), "the relay to be connected")
+    assert (
+        "north-hospitals with 2 members; the relay sends upstream sums over 2 sites or more" in status.stdout
+    )
 
 
 # ---------------------------------------------------------------- at random
@@ -255,6 +258,8 @@ def begin(network, out):
         *METHOD,
         "--quorum",
         "1",
+        "--deadline",
+        "600",
         "--out",
         out,
         "--purpose",
