@@ -440,7 +440,7 @@ def test_no_data_is_sent_beyond_the_summary_table(served, made, north):
     secret = values - disclosed
     assert len(secret) > 300
     assert [value for value in secret if value in sent] == []
-    assert sent.count("answers from this table (microaggregation), not from the data") >= 2
+    assert sent.count("answers from this table, not from the data") >= 2
 
 
 def test_only_a_decision_writes_and_it_is_that_of_the_command(apart, north):

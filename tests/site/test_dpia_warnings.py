@@ -67,7 +67,7 @@ def test_a_summary_table_that_nobody_approved_a_renewal_that_waits_and_a_summary
     answers(tmp_path, AUTO, people(40), transform=TRANSFORM)
     (tmp_path / "policy.toml").write_text(AUTO)
     warned = "the site answers from a summary table that nobody approved"
-    waits = "An update of the summary table waits for approval"
+    waits = "An update of the summary table is pending"
     assert warned in page(read(tmp_path))
     assert waits not in page(read(tmp_path))
     renew(SummaryFolder(tmp_path), people(67))

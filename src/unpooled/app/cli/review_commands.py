@@ -135,11 +135,12 @@ def _write_csv(place: "SummaryFolder", out: Path, *, update: bool, overwrite: bo
 
 
 def _print_table(place: "SummaryFolder", *, update: bool) -> None:
-    from unpooled.app.pages.table_page import facts, not_promised
+    from unpooled.app.pages.table_page import definition, facts, not_promised
     from unpooled.site.table_notes import rare_categories_in
 
     table = place.read(renewed=update)
     rare = rare_categories_in(place.renewal if update else place.path)
+    typer.echo(definition(table.min_group_size))
     for line in (*facts(table, place.settings(), rare), *not_promised(table)):
         typer.echo(f"- {line}")
     if update:

@@ -38,7 +38,9 @@ def protected(record: LogReport) -> list[str]:
     if "summary" in record.protections:
         digests = ", ".join(digest[:16] for digest in record.summaries)
         sentences.append(
-            f"The site answered from its summary table (digest {digests}), which bounds what leaves."
+            f"The site answered from its summary table (digest {digests}), which bounds what leaves. A "
+            "summary table is a microaggregation: every row is the average of at least g people, i.e. "
+            "k-anonymity with k = g."
         )
     if "dp" in record.protections:
         sentences.append(

@@ -18,6 +18,7 @@ from unpooled.app.pages.layout import (
     warned,
     when,
 )
+from unpooled.app.pages.table_page import definition
 from unpooled.html.html import counted, size, small
 
 _LABELS = {
@@ -220,10 +221,7 @@ def _summary(state: dict[str, Any]) -> str:
             f"and {counted(more, 'more group')}. Means of numbers, people by category; empty: suppressed."
         )
     body += f'<p class="actions">{link("summary", "Open the whole table", kind="plain", new=True)}</p>'
-    lead = (
-        "The site answers from this table (microaggregation), not from the data. Every row is the average of "
-        f"at least {summary['min_group_size']:g} people."
-    )
+    lead = f"{definition(summary['min_group_size'])} The site answers from this table, not from the data."
     return headed("summary", "Summary table", body, lead)
 
 

@@ -24,6 +24,14 @@ _INFERRED = (  # share of correct membership inferences, by columns and g: 3, 5,
 )
 
 
+def definition(min_group_size: float) -> str:
+    """Return what a summary table is, for the first use of the word on a page."""
+    return (
+        "A summary table (microaggregation): every row is the average of at least "
+        f"{min_group_size:g} people, i.e. k-anonymity with k = {min_group_size:g}."
+    )
+
+
 def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...] | None = None) -> list[str]:
     """Return sentences on a summary table: its size, its date, how it was made.
 
@@ -202,7 +210,11 @@ def page(
     answers = "from the old table" if renewal else "nothing"
     state = f"Approved at {approved} UTC." if approved else f"Not approved yet: the site answers {answers}."
     parts = [
-        section("The summary table in words", _list([*facts(summary, settings, rare), state])),
+        section(
+            "The summary table in words",
+            _list([*facts(summary, settings, rare), state]),
+            lead=definition(summary.min_group_size),
+        ),
         section(
             "Cost",
             table(

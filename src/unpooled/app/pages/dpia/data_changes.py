@@ -152,9 +152,7 @@ def _people(changes: Changes) -> list[str]:
         sentences.append(f"The last update had {sum(changes.states.values()):,} people in its file: {parts}.")
     if changes.pending is not None:
         groups = _many(changes.pending[0], "group", "groups")
-        sentences.append(
-            f"An update waits for approval: it withdraws {groups} and adds {changes.pending[1]}."
-        )
+        sentences.append(f"An update is pending: it withdraws {groups} and adds {changes.pending[1]}.")
     return sentences
 
 

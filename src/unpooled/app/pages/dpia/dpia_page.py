@@ -81,7 +81,7 @@ def _first(site: SiteFacts) -> str:
     )
     second = []
     if rule is not None and site.policy is not None:
-        second = [f"The policy keeps to the preset {rule.name} ({rule.by}): {kept_by_site(site.policy)}"]
+        second = [f"The policy follows the preset {rule.name} ({rule.by}): {kept_by_site(site.policy)}"]
         second += at_release(site.policy)
     if site.summary is not None and site.mode == "summary":
         second.append(
@@ -129,9 +129,7 @@ def _warnings(site: SiteFacts) -> str:
             f"one described here (digest {site.policy.digest[:16]})."
         )
     if site.renewal_pending:
-        warnings.append(
-            "An update of the summary table waits for approval: this page describes the table in use."
-        )
+        warnings.append("An update of the summary table is pending: this page describes the table in use.")
     if site.changes.damage:
         warnings.append(site.changes.damage)
     if site.mode == "summary" and site.summary is None:
@@ -254,7 +252,7 @@ def _visibility(site: SiteFacts) -> str:
         (
             "Readers of the result",
             "Centres, counts and profiles over all sites. Of this site: its people in each cluster, which a "
-            "release rounds, and redacts if they are few; in the coordinator's report also its missing "
+            "release rounds, and suppresses if they are few; in the coordinator's report also its missing "
             "values and the position of its people on the map. With secure sums, of this site only missing "
             "values",
             "Rows, the summary table, single answers of this site",
