@@ -251,7 +251,7 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     facts = call("site", "review", site, "--html", tmp_path / "page.html")[1]
     assert "suppressed, because they are dates: birth." in facts
     assert "have a value in these columns, because no value is shared by 5 people: surname." in facts
-    assert "too few persons share" not in facts
+    assert "too few people share" not in facts
     costs = (tmp_path / "page.html").read_text().split(">Cost<")[1].split("What it does not promise")[0]
     assert "age" in costs
     assert "surname" not in costs

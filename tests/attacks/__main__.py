@@ -9,7 +9,7 @@ from attacks.crafted_queries import ATTACKS
 from attacks.test_crafted_queries import attacked
 
 MODES = ("none", "raw", "summary", "dp")
-print(f"{'persons of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
+print(f"{'people of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
 for name in ATTACKS:
     worst = [max(attacked(name, mode, seed) for seed in range(3)) for mode in MODES]
     print(f"{name:50} " + " ".join(f"{n:8}" for n in worst), flush=True)

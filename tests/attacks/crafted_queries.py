@@ -1,7 +1,7 @@
 """Attacks by a coordinator who asks what it likes: each returns values that it takes for people' own.
 
 ``ask(question, transform=None, seed=0)`` puts one question to ``respond`` of a real site, in a round of its
-own; None is a refusal. What an attack returns is compared with the rows by ``persons_found``.
+own; None is a refusal. What an attack returns is compared with the rows by ``people_found``.
 """
 
 from collections.abc import Callable
@@ -203,7 +203,7 @@ def the_fill_as_a_hook(ask: Ask, rng: np.random.Generator) -> Any:
 
 @listed
 def a_rare_category_as_a_hook(ask: Ask, rng: np.random.Generator) -> Any:
-    """Whoever has a rare category is far away along that category, and a cell of their own."""
+    """Somebody with a rare category is far away along that category, and a cell of their own."""
     hook = Preparation((*PLAIN.columns, Category("kind", ("rare",), False, 0, 1e-6)), drop=False)
     reply = ask(AskClusterSums(np.array([[[0.0, 0.0, 0.0], [0.0, 0.0, 1e6]]])), hook)
     return [] if reply is None or not reply.mass[0, 1] else [reply.sums[0, 1, :2] / reply.mass[0, 1]]

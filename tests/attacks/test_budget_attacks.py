@@ -82,7 +82,7 @@ class KilledSite:
         return self._pipe
 
     def ask(self, data: bytes, delay: float | None = None) -> None:
-        """Have it answered, and note what left; with a delay, kill it so many seconds later."""
+        """Have it answered, and note what left; with a delay in seconds, kill the site after it."""
         pipe, request = self.up(), codec.unwrap(data, expect=Request)
         pipe.send_bytes(data)
         if delay is None:

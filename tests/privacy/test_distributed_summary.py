@@ -62,7 +62,7 @@ def some_table(seed, n=400):
             "who": [f"P{w}" for w in who],
             "x": x,
             "y": y,
-            "twin": double,
+            "double": double,
             "same": np.where(rng.random(n) < 0.99, 3.25, 4.0),
             "kind": kind,
             "nothing": np.full(n, np.nan),
@@ -121,7 +121,7 @@ def test_the_scales_are_those_of_the_whole_to_the_last_bit_however_it_is_divided
         plan, summaries = planned(divided(table, settings, parts, seed), settings)
         found = plan.scales
         assert found.collinear == whole.collinear
-        assert ("y", "twin") in found.collinear
+        assert ("y", "double") in found.collinear
         assert (found.spreads, found.categories) == (whole.spreads, whole.categories)
         assert (found.min_group_size, found.min_size, found.columns) == (
             whole.min_group_size,
@@ -239,14 +239,14 @@ def test_parts_tell_counts_and_sums_and_a_sample_of_rows_where_cells_are_missing
     settings = SummarySettings()
     parts = [SummaryPart(i, rows, settings) for i, rows in enumerate(np.split(x, 3))]
     steps, answers = plan_of(*conducted(facts_of(settings), parts), settings), []
-    conducted(_heard(steps, answers), parts)
+    conducted(_received(steps, answers), parts)
     sampled = [table for answer in answers for _, table in answer.pop("sample", ())]
     assert sum(len(table) for table in sampled) == 15_000
     numbers = [np.asarray(getattr(v, "limbs", v)).size for answer in answers for v in answer.values()]
     assert max(numbers) <= 1 << 13
 
 
-def _heard(steps, answers):
+def _received(steps, answers):
     """The same protocol; what is answered is kept."""
     answer = None
     while True:

@@ -216,7 +216,7 @@ def test_no_combination_of_all_sums_ever_disclosed_is_about_fewer_than_g_people(
         people += len(history.people)
         returned += sum(len(history.groups_of(person)) > 1 for person in history.people)
     assert returned > 3 * histories  # histories in which many are disclosed again
-    print(f"g {g}: {histories} histories, {groups} groups, {people} persons, {returned} shown again")
+    print(f"g {g}: {histories} histories, {groups} groups, {people} people, {returned} disclosed again")
 
 
 class WithoutWithheld(History):
@@ -227,7 +227,7 @@ class WithoutWithheld(History):
 
 
 class WithoutWithheldForEver(History):
-    """Keepers may come back."""
+    """Withheld people may come back."""
 
     def may_return(self, person):
         return person not in self.erased and all(

@@ -151,7 +151,7 @@ def row(group, values, scales: Scales) -> tuple[float, float, float]:
 
 
 def test_a_new_patient_is_not_the_difference_of_two_runs():
-    """Copies before and after somebody came: equal but for whole groups of at least g people."""
+    """Summary tables before and after somebody came: equal except for whole groups of at least g people."""
     site = Registered(1, 3, people=60)
     for _ in range(12):
         before = rows_of(site.summaries[-1][0])

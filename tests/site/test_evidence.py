@@ -223,7 +223,7 @@ def test_a_summary_table_that_was_changed_after_it_was_answered_from_is_a_fault(
     ("text", "noted"),
     [(RAW, False), (RAW + "# a remark\n", False), ("format = 1\n", True), ("version = 3\n", True)],
 )
-def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_reported(tmp_path, text, noted):
+def test_the_policy_next_to_a_log_is_that_of_its_last_opening_or_it_is_reported(tmp_path, text, noted):
     answers(tmp_path, RAW, 0)
     (tmp_path / "policy.toml").write_text(text)
     assert faults(tmp_path) == []

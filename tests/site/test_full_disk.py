@@ -30,7 +30,7 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 
 @contextmanager
 def space_for(size: int):
-    """No file of this process can grow beyond so many bytes."""
+    """No file of this process can grow beyond this many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

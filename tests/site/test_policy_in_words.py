@@ -79,7 +79,7 @@ def test_a_policy_without_sums_for_the_report_promises_none():
 
 
 def test_a_policy_that_names_a_module_may_name_its_methods_and_importing_waits():
-    """Whoever reads a policy that somebody sent imports nothing of it."""
+    """Reading a policy that somebody sent imports nothing."""
     assert parse('format = 1\n[jobs]\nmodules = ["not_here"]\nalgorithms = ["theirs"]').jobs.modules == (
         "not_here",
     )

@@ -140,7 +140,7 @@ OPENED = {
         "",
         "the table has 60 rows, more than the declared 59",
     ),
-    "persons in an array": (
+    "people in an array": (
         X,
         DP.replace("[dp]", '[dp]\nprivacy_unit = "person"'),
         'person = "id"',

@@ -103,7 +103,7 @@ def test_a_damaged_study_is_one_sentence_and_nothing_is_answered(site, place, co
 
 
 def test_the_last_word_of_the_log_counts_and_not_an_older_file(site, place, monkeypatch):
-    """Whoever puts back the file of an approval that was withdrawn has approved nothing."""
+    """Putting back the file of an approval that was withdrawn approves nothing."""
     monkeypatch.setattr(session, "FRESH", 0.1)
     study, other = approved(place, study_of()), approved(place, study_of("another"))
     before = place.file(study.digest).read_bytes()

@@ -284,7 +284,7 @@ def test_earlier_tables_are_deleted_by_date(place, patients):
 def test_a_lost_or_older_registry_is_found(place, patients, rotated):
     answered(place)
     shutil.copy(place.folder / "registry.sqlite", place.folder / "backup")
-    shutil.copytree(place.path, place.folder / "backup-copy")
+    shutil.copytree(place.path, place.folder / "backup-table")
     patients.leave(2)
     patients.come(6)
     renew(place, patients.table())
@@ -301,9 +301,9 @@ def test_a_lost_or_older_registry_is_found(place, patients, rotated):
     for call in (lambda: renew(place, patients.table()), lambda: erase(place, ["P1"])):
         with pytest.raises(LedgerError, match="not the one that the registry names"):
             call()
-    os.rename(place.path, place.folder / "newest-copy")
+    os.rename(place.path, place.folder / "newest-table")
     shutil.copytree(
-        place.folder / "backup-copy", place.path
+        place.folder / "backup-table", place.path
     )  # summary table and registry of the same old day
     for call in (
         lambda: open_site("north", folder=place.folder),
@@ -327,7 +327,7 @@ def test_a_lost_or_older_registry_is_found(place, patients, rotated):
         open_site("north", folder=place.folder)
     about.write_text(ready)
     shutil.rmtree(place.path)
-    os.rename(place.folder / "newest-copy", place.path)
+    os.rename(place.folder / "newest-table", place.path)
     (place.folder / "registry.sqlite").write_bytes(newest)
     open_site("north", folder=place.folder).close()
     assert read(place.folder).intact

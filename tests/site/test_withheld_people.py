@@ -1,4 +1,4 @@
-"""Who is held back from later summary tables is known to the next process, too."""
+"""The next process, too, knows who is withheld from later summary tables."""
 
 from patients import BY_ID, Patients
 from unpooled.site.people_register import Registry

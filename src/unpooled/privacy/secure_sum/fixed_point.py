@@ -129,7 +129,7 @@ def negated(words: Words) -> Words:
 
 
 def check_range(what: str, largest: float, rows: float) -> None:
-    """InputError if so many rows of values up to ``largest`` could have a sum of squares beyond the range."""
+    """Raise InputError if the sum of squares of ``rows`` values up to ``largest`` could leave the range."""
     if not rows * largest**2 < BOUND:
         raise InputError(
             f"{what}: values up to {largest:.3g} are too large for secure sums, their squares would add up "

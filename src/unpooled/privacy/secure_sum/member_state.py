@@ -16,7 +16,7 @@ class MemberRun(Message):
 
     secret: str = field(repr=False)  # hexadecimal; all keys and seeds of the run are derived from it
     epoch: str = ""
-    epochs: int = 0  # so many before: the keys of each are others, also if its name comes again
+    epochs: int = 0  # epochs so far: each has other keys, even if its name is repeated
     participants: Participants | None = None
     present: tuple[SiteId, ...] = ()  # participants that have not left the run
     current_sum: AskShares | None = None  # the latest sum

@@ -141,13 +141,13 @@ class Evidence:
 
     def _check_summary(self) -> None:
         digest = str(self._opening.get("summary") or "")
-        place = (ReadOnlySummaryFolder if self._only_look else SummaryFolder)(self._folder)
         if not digest:
             return
-        if not place.exists:
-            self._note("the summary table that the site answered from: it is not next to the log")
-            return
         try:
+            place = (ReadOnlySummaryFolder if self._only_look else SummaryFolder)(self._folder)
+            if not place.exists:
+                self._note("the summary table that the site answered from: it is not next to the log")
+                return
             place.read()
         except LedgerError as error:
             self._fault(0, str(error))
@@ -169,7 +169,8 @@ class Evidence:
             self._note(f"the policy that the site last answered under: another one is {where}")
 
     def _fault(self, line: int, what: str) -> None:
-        self._record.faults.append(LogFault(line, what))
+        if (fault := LogFault(line, what)) not in self._record.faults:  # two checks may meet the same one
+            self._record.faults.append(fault)
 
     def _note(self, what: str) -> None:
         self._record.unchecked.append(what)
