@@ -404,21 +404,26 @@ def test_enrolment_through_a_proxy_that_accepts_or_refuses(made, tmp_path, monke
     with Proxy() as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
         assert "not admitted" in site_folder.enrol()
-        assert proxy.asked == [f"localhost:{federation.address.port}"]
+        assert enrolments(proxy, federation) == 1
         proxy.accepts = False
         assert "the proxy 127.0.0.1" in site_folder.enrol()
         monkeypatch.setenv("no_proxy", "example.org, localhost")
         assert "not admitted" in site_folder.enrol()
-        assert len(proxy.asked) == 2
+        assert enrolments(proxy, federation) == 2
         monkeypatch.setenv("no_grpc_proxy", "example.org")  # which the engine reads in place of no_proxy
         proxy.accepts, proxy.credentials = True, base64.b64encode(b"me:pass word").decode()
         assert "407" in site_folder.enrol()
         monkeypatch.setenv("https_proxy", f"http://me:pass%20word@127.0.0.1:{proxy.port}")
         assert "not admitted" in site_folder.enrol()
-        assert len(proxy.asked) == 4
+        assert enrolments(proxy, federation) == 4
     monkeypatch.setenv("https_proxy", "socks5://me:hidden@x:1")
     with pytest.raises(InputError, match="must be http://host:port, got 'x:1'"):
         site_folder.enrol()
+
+
+def enrolments(proxy, federation):
+    """The number of connections to the federation; libraries in this process may open others."""
+    return proxy.asked.count(f"localhost:{federation.address.port}")
 
 
 class Proxy:

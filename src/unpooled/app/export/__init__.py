@@ -121,6 +121,7 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
         raise InputError(
             "checking ONNX needs the package onnxruntime. Install it with pip install 'unpooled[onnx]'."
         ) from missing
+    onnxruntime.disable_telemetry_events()  # unpooled opens no connection that nobody asked for
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     kinds = model.preparation.kinds
     feed = {
