@@ -87,7 +87,7 @@ bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.bench_sources
 
-bench-sites: $(STAMP)  ## very many sites in one process, and regions of sites through doors and codec
+bench-sites: $(STAMP)  ## very many sites in one process, and relays with many sites below them
 	$(BIN)/python -m benchmarks.bench_relays
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/pfl pfl multiprocess dill
 	for sites in 1000 10000 100000; do PYTHONPATH=build/pfl $(BIN)/python -m benchmarks.peer_sites $$sites; done
@@ -112,10 +112,9 @@ pythons: $(STAMP)  ## the wheel on other Pythons (PYTHONS=programs or suites of 
 scorecard: $(STAMP)  ## the list of OpenSSF Scorecard, as far as it can be known from the tree
 	$(BIN)/python release/scorecard.py
 
-coverage: $(STAMP)  ## lines and branches of the door (core, site, privacy) that no test of theirs runs
+coverage: $(STAMP)  ## lines and branches of src that no test runs, in build/coverage
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check pytest-cov
-	$(BIN)/pytest --cov=unpooled.protocol --cov=unpooled.site --cov=unpooled.privacy --cov-branch --cov-report=term-missing:skip-covered \
-		tests/core tests/site tests/privacy tests/attacks tests/runtimes src/unpooled/protocol src/unpooled/site src/unpooled/privacy
+	$(PYTEST) --cov=unpooled --cov-branch --cov-report=term --cov-report=html:build/coverage
 
 results: $(STAMP)  ## docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
 	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))
