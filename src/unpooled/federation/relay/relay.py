@@ -107,9 +107,9 @@ class Relay(Site):
         what: str = "a relay",
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
-        downstream: Any = members if hasattr(members, "ask") else local_federation(members, secure)
-        self.sums_securely = bool(getattr(downstream, "secure", False))  # it reads only its members' sum
-        if not (self.sums_securely or getattr(downstream, "exact_sums", False)):
+        downstream = members if isinstance(members, Federation) else local_federation(members, secure)
+        self.sums_securely = downstream.secure  # it reads only its members' sum
+        if not (self.sums_securely or downstream.exact_sums):
             raise InputError(
                 f"{name}: a relay passes up exact sums. Its federation needs exact_sums=True, or secure sums."
             )
@@ -124,9 +124,8 @@ class Relay(Site):
                 "count the sites that have rows of a cluster. Set min_contributors to 1, or do not sum "
                 "securely."
             )
-        self._downstream: Federation = downstream
-        if hasattr(downstream, "suppress_cells"):  # sites that are answered for in one call
-            downstream.suppress_cells(self.rules.min_contributors)
+        self._downstream = downstream
+        downstream.suppress_cells(self.rules.min_contributors)
         audit_trail = open_audit_trail(name, self.rules, folder, authority, study, what)
         super().__init__(
             name,
@@ -316,7 +315,7 @@ class Relay(Site):
         if isinstance(part.question, AskSchema):
             return self._schema(gathered)
         if node is not None and node[1] is not None:
-            if not set(gathered.sites) & set(getattr(self._downstream, "federations", ())):
+            if not set(gathered.sites) & set(self._downstream.federations):
                 self._check_sites(len(gathered.sites))
             return node[1]
         total = self._subtotal(gathered)
@@ -342,7 +341,7 @@ class Relay(Site):
 
     def _schema(self, gathered: Replies[Any]) -> Reply:
         """Return the schema of all members as that of one site; members that are relays checked their own."""
-        if not set(gathered.sites) & set(getattr(self._downstream, "federations", ())):
+        if not set(gathered.sites) & set(self._downstream.federations):
             self._check_sites(len(gathered.sites))
         try:
             schema = merged(gathered.each(), self.rules.columns)
@@ -359,9 +358,8 @@ class Relay(Site):
         here, ancestors = version("unpooled"), part.question.ancestors
         if self.key in ancestors:
             return Members((), here, f"the federation {self.name} contains itself")
-        ask_members = getattr(self._downstream, "members", None)
         try:
-            keys = () if ask_members is None else ask_members(request.request_id, (*ancestors, self.key))
+            keys = self._downstream.members(request.request_id, (*ancestors, self.key))
         except TreeError as error:
             self._note(str(error))
             return Members((), here, error.public_message)
