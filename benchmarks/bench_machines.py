@@ -98,7 +98,7 @@ def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, floa
         checkpoint = follow(federation, task, terms, patience=60.0)
         took = time.perf_counter() - begin
         seconds = ProgressFile(checkpoint.parent).read()["seconds"]
-        centers = run_from_checkpoint(checkpoint, job.algorithm()).state.centers
+        centers = run_from_checkpoint(checkpoint, job.algorithm).state.centers
     finally:
         network.close()
     return seconds, took, inertia(files, centers)

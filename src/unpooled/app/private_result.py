@@ -10,6 +10,7 @@ from unpooled.algorithms import Private, PrivateState
 from unpooled.algorithms.private.private_kmeans import prepared
 from unpooled.app.export.json_model import plain
 from unpooled.app.model import Model
+from unpooled.app.open_sites import ReadingFacts
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
 from unpooled.data import Preparation
@@ -69,7 +70,7 @@ class PrivateResult(JobResult):
 
         The participants are public. The number of rows with missing values is secret, and not in the result.
         """
-        silent = dict(self.job.absent)
+        silent = dict(self.facts.left_out)
         for record in self.run.records:
             silent.update(record.silent)
         return [{"site": site, "why": why} for site, why in silent.items()]
@@ -123,5 +124,7 @@ class PrivateResult(JobResult):
         }
         if self.left_out:
             value["left_out"] = self.left_out
+        if self.facts.left_out:  # nothing about rows: it would be a release without noise
+            value["reading"] = ReadingFacts(self.facts.left_out).to_json()
         result: dict[str, Any] = plain(value)
         return result

@@ -17,11 +17,12 @@ from rich.console import Console
 
 from unpooled.app.certify_result import certificate_of, improvable
 from unpooled.app.dask_job import release
-from unpooled.app.job import AUTO, Job, RemoteRunOptions
+from unpooled.app.job import Job, RemoteRunOptions
+from unpooled.app.open_sites import NO_FACTS, open_sites
 from unpooled.app.propose_study import seconds_until
 from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.app.run_folder import RunFolder
-from unpooled.errors import EngineError, InputError, ModelError, TooFewAnswersError, UnpooledError
+from unpooled.errors import EngineError, ModelError, TooFewAnswersError, UnpooledError
 from unpooled.optimality.parts import progress as parts_bounded
 from unpooled.protocol.run_loop import RoundRecord, run
 from unpooled.storage.atomic_files import write_atomically
@@ -144,23 +145,13 @@ def _run_local(
 ) -> JobResult:
     many = len(job.files) > 1
     observer.activity(f"reading {len(job.files)} sources" if many else f"reading {job.files[0]}", "reading")
-    absent: dict[str, str] = {}
-    blank: dict[str, int] = {}
-    federation = job.federation(threads, absent.__setitem__, blank.__setitem__)
-    job = replace(job, absent=tuple(absent.items()), blank=tuple(blank.items()))
-    if job.ks == AUTO:
-        largest = min(max(AUTO), federation.rows)
-        job = replace(job, ks=AUTO[:largest])
-        if largest < len(AUTO):
-            observer.warn(f"k is compared from 1 to {largest} only: there are {federation.rows} rows")
-    elif len(job.ks) > 1 and max(job.ks) > federation.rows:
-        raise InputError(
-            f"k = {min(job.ks)} to {max(job.ks)} is too many for {federation.rows} rows. Use a k of at most "
-            f"{federation.rows}."
-        )
-    for site, why in absent.items():
+    opened = open_sites(job, threads)
+    federation, facts = opened.federation, opened.facts
+    if facts.ks:
+        observer.warn(f"k is compared from 1 to {len(facts.ks)} only: there are {federation.rows} rows")
+    for site, why in facts.left_out:
         observer.warn(f"{site} is left out: {why}")
-    for source, rows in blank.items():
+    for source, rows in facts.blank_rows:
         observer.warn(f"{source}: {rows} rows at its end have no value and are left out")
     created = folder.begin(job) if folder is not None and new else False
     observer.activity("agreeing on columns and scales, looking for starts", "columns and starts")
@@ -169,7 +160,7 @@ def _run_local(
     )
     try:
         finished = run(
-            job.algorithm(),
+            job.algorithm_for(facts.ks),
             federation,
             seed=job.seed,
             checkpoint=folder.checkpoint if folder is not None else None,
@@ -185,7 +176,7 @@ def _run_local(
         parts_bounded.reset(token)
         if job.dask:
             release(federation)
-    return result_of(job, finished)
+    return result_of(job, finished, facts)
 
 
 def _run_remote(
@@ -207,7 +198,7 @@ def _run_remote(
             checkpoint = _followed(job, job.remote, observer)
             write_atomically(folder.checkpoint, checkpoint.read_bytes())
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
-        return result_of(job, folder.load_run(job))
+        return result_of(job, folder.load_run(job, NO_FACTS), NO_FACTS)
     except KeyboardInterrupt:
         stopped(f"the run continues at the server. Follow it with unpooled resume {folder.path}.")
         raise
@@ -275,7 +266,7 @@ def tasks(job: Job, remote: RemoteRunOptions) -> "tuple[RunTask, RunTerms]":
         keys = known_members(FederationFolder.read(Path(remote.federation)))[0]
     task = RunTask(
         run=remote.run,
-        algorithm=job.algorithm(),
+        algorithm=job.algorithm,
         sites=remote.sites,
         seed=job.seed,
         quorum=remote.quorum,
