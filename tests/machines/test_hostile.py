@@ -14,7 +14,7 @@ import pytest
 from machines.network import PATIENCE, STUDIES, certified_site, contents, until
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_folder import RunFolder
-from unpooled.app.run_job import tasks
+from unpooled.app.run_remote import RemoteRun
 from unpooled.data.readers import Reading, read_table
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare import console
@@ -35,7 +35,8 @@ def job(network, tmp_path):
         files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
     )
     folder = tmp_path / "job"
-    federation.engine.write_job(folder, *tasks(options, options.remote))
+    run = RemoteRun.from_job(options, federation)
+    federation.engine.write_job(folder, run.task, run.terms)
     return folder
 
 
@@ -150,10 +151,10 @@ def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
     options = Job(
         files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
     )
-    task, terms = tasks(options, options.remote)
+    run = RemoteRun.from_job(options, federation)
     shutil.rmtree(job)
-    object.__setattr__(terms, "version", "99.0")
-    federation.engine.write_job(job, task, terms)
+    object.__setattr__(run.terms, "version", "99.0")
+    federation.engine.write_job(job, run.task, run.terms)
     work = ProgressFile(network.home / "runs" / "tampered")
     with submitted_job(network.home / "console", job, timeout=PATIENCE):
         progress = until(lambda: (p := work.read())["state"] == "failed" and p, "the run to fail")

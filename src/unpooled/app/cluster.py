@@ -21,10 +21,10 @@ from unpooled.app.cli.outputs import check, run_output
 from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.app.private_result import PrivateResult
+from unpooled.app.progress import progress as line_of_progress
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute
-from unpooled.app.run_job import progress as line_of_progress
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_table
 from unpooled.data.table import plain_name
