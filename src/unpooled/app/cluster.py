@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from unpooled.app.arguments import (
+from unpooled.app.cli.outputs import check, run_output
+from unpooled.app.cluster_arguments import (
     bounds_of,
     check_kinds,
     ks_of,
@@ -17,7 +18,6 @@ from unpooled.app.arguments import (
     texts_of,
     three_of,
 )
-from unpooled.app.cli.outputs import check, run_output
 from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.app.private_result import PrivateResult

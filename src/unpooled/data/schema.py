@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, TEXT
 from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Table
+from unpooled.data.table import Table
 from unpooled.data.transforms import complete, side_by_side
 from unpooled.errors import InputError
 from unpooled.protocol.consistency import ReportedTotals

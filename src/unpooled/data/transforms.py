@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.column_kinds import NUMBER
 from unpooled.data.summary_table import SummaryTable
-from unpooled.data.table import NUMBER, Table, empty
+from unpooled.data.table import Table, empty
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.messages import Message

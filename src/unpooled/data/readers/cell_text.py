@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from unpooled.data.table import CATEGORY, CODE, DATE, ID, NUMBER
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, ID, NUMBER
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 

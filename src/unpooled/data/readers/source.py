@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.text_column import TextColumn
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, memory_limit, plain_name
+from unpooled.data.table import memory_limit, plain_name
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 

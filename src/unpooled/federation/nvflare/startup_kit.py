@@ -16,7 +16,8 @@ from unpooled.storage.portable_paths import located
 
 _HERE = "unpooled.federation.nvflare"
 COORDINATOR, RESPONDER = f"{_HERE}.controller.Coordinator", f"{_HERE}.executor.Responder"
-LAUNCHER, SERVER_LAUNCHER = f"{_HERE}.launchers.RestartingLauncher", f"{_HERE}.launchers.ServerLauncher"
+LAUNCHER = f"{_HERE}.restart_site_process.RestartingLauncher"
+SERVER_LAUNCHER = f"{_HERE}.launchers.ServerLauncher"
 PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SitePresence"
 CONSOLE_ROLE = "lead"
 TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"  # messages of a run
