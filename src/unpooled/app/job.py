@@ -320,7 +320,7 @@ def _remote(content: dict[str, Any] | None) -> RemoteRunOptions | None:
     return None if content is None else RemoteRunOptions(**{k: _tuples(v) for k, v in content.items()})
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

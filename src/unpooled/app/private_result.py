@@ -56,12 +56,12 @@ class PrivateResult(JobResult):
             self.preparation, state.estimate[self.order] * state.unit, state.sizes[self.order], made_by
         )
 
-    def headline(self) -> str:
+    def headline(self) -> tuple[str]:
         """Return the answer in a sentence."""
         k, state = self.job.ks[0], self.run.state
         return (
-            f"About {state.n:,.0f} rows fall into {counted(k, 'cluster')}; every number "
-            f"here carries noise: ({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row."
+            f"About {state.n:,.0f} rows fall into {counted(k, 'cluster')}; every number here carries noise: "
+            f"({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row.",
         )
 
     @property
@@ -98,7 +98,7 @@ class PrivateResult(JobResult):
         columns = self.method.columns
         value = {
             "unpooled": __version__,
-            "headline": self.headline(),
+            "headline": self.headline()[0],
             "k": self.job.ks[0],
             "epsilon": self.epsilon,
             "delta": self.job.delta,

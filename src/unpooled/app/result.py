@@ -35,6 +35,15 @@ class JobResult(ABC):
         """Return the preparation and the centres, to be saved."""
 
     @abstractmethod
+    def headline(self) -> tuple[str, ...]:
+        """Return the answer in a sentence or two."""
+
+    @property
+    def certified(self) -> str:
+        """The certificate in words; "" if there is none."""
+        return ""
+
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return the result for programs; nan becomes null."""
 

@@ -111,7 +111,7 @@ class RunFolder:
             write_atomically(self.report, page.encode(), shared=True)
         self._write_json(self.result, result.to_json())
 
-    def _write_json(self, path: Path, value: Any) -> None:
+    def _write_json(self, path: Path, value: object) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
         write_atomically(path, text.encode(), shared=path != self.job)
 

@@ -220,7 +220,7 @@ def _tails(table: Table, sums: FloatArray, squares: FloatArray, count: FloatArra
     return shares
 
 
-def _tenths(far: Any, count: Any, variance: Any) -> Any:
+def _tenths(far: FloatArray, count: FloatArray, variance: FloatArray) -> FloatArray:
     return np.round(10 * far / np.maximum(count * variance, 1e-300)) / 10
 
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from unicodedata import normalize
 
 import numpy as np
@@ -52,7 +52,7 @@ class Spool:
         self._width, self._limit = width, limit
         self._blocks: list[FloatArray] = []
         self._rows = 0
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
 
     def append(self, block: FloatArray) -> None:
         self._rows += len(block)

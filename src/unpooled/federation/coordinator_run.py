@@ -75,7 +75,7 @@ class ProgressFile:
         self._record: dict[str, Any] = {}
         self._waiting: dict[SiteId, float] = {}
 
-    def write(self, state: str, **more: Any) -> None:
+    def write(self, state: str, **more: object) -> None:
         values = {"format": FORMAT, "state": state, "time": time.time(), **more}
         write_atomically(self.path, json.dumps(values).encode())
 

@@ -361,7 +361,7 @@ def _reading(folder: Path, options: o.ReadingOptions, person: str) -> "Reading":
     return replace(reading, columns=columns, categorical=(*reading.categorical, person))
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

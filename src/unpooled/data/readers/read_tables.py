@@ -161,7 +161,7 @@ def read_sites(
 
 
 def read_table(
-    given: Any,
+    given: object,
     reading: Reading,
     name: str = "",
     on_blank_rows: Callable[[int], None] | None = None,

@@ -61,7 +61,7 @@ class TextColumn:
             )
         return kind
 
-    def _lacks(self, cell: Any) -> bool:
+    def _lacks(self, cell: str | None) -> bool:
         return cell is None or cell in self._na or cell.strip() in self._na
 
     def _numbers(self, cells: Cells) -> FloatArray:

@@ -144,7 +144,7 @@ def _describe_end(status: str, job: str, meta: Mapping[str, Any], server: Path) 
     return "; ".join([status, *failures, *([failed[job]] if job in failed else [])])
 
 
-def _modules(message: Any) -> list[str]:
+def _modules(message: object) -> list[str]:
     """Return the user modules that must be imported before a message can be decoded."""
     modules = {type(message).__module__} if isinstance(message, Message) else set()
     if dataclasses.is_dataclass(message):
@@ -154,9 +154,9 @@ def _modules(message: Any) -> list[str]:
     return sorted(module for module in modules if not module.startswith("unpooled."))
 
 
-def _text(message: Any) -> str:
+def _text(message: object) -> str:
     return base64.b64encode(codec.encode(message)).decode()
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n")

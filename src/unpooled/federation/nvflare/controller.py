@@ -70,7 +70,7 @@ class Coordinator(Controller):
         ):
             self.system_panic("the run did not finish; its folder holds the reason", fl_ctx)
 
-    def process_result_of_unknown_task(self, *args: Any, **kwargs: Any) -> None:
+    def process_result_of_unknown_task(self, *args: object, **kwargs: object) -> None:
         """No tasks are sent, so no result is expected."""
 
 

@@ -249,7 +249,7 @@ def write_console(folder: Path, address: Address, identity: EngineIdentity) -> N
     _write_identity(folder, "client", identity)
 
 
-def _component(name: str, path: str, **args: Any) -> dict[str, Any]:
+def _component(name: str, path: str, **args: object) -> dict[str, Any]:
     return {"id": name, "path": path, "args": args}
 
 
@@ -270,6 +270,6 @@ def _write_identity(folder: Path, party: str, identity: EngineIdentity) -> None:
         write_atomically(startup / name, text.encode())
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
