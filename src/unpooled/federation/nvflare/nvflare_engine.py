@@ -102,9 +102,9 @@ def write_job(folder: Path, task: "AnyTask", terms: "RunTerms") -> None:
 
 
 def submitted_job(
-    console: Path, job: Path, timeout: float
+    console: Path, server: Path, job: Path, timeout: float
 ) -> AbstractContextManager[Callable[[], str | None]]:
     """Submit a job folder to the server. Yields a function: the job's end state, None while it runs."""
     from unpooled.federation.nvflare.console import submitted_job as submit
 
-    return submit(console, job, timeout)
+    return submit(console, server, job, timeout)
