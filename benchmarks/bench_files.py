@@ -22,6 +22,7 @@ _FILES = """
 import json, resource, sys, time
 from pathlib import Path
 from unpooled.app.job import Job
+from unpooled.app.open_sites import open_sites
 from unpooled.app.result import ClusterResult
 from unpooled.app.report import page
 from unpooled.protocol.run_loop import run
@@ -29,10 +30,10 @@ import pyarrow.parquet, sklearn.cluster
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 job = Job(tuple(map(str, sorted(Path(sys.argv[1]).glob("*.parquet")))), (10,), min_cluster_size=1)
 begin = time.perf_counter()
-federation = job.federation()
+federation = open_sites(job).federation
 ends = []
 note = lambda record: ends.append(time.perf_counter())
-outcome = ClusterResult(job, run(job.algorithm(), federation, progress=note))
+outcome = ClusterResult(job, run(job.algorithm, federation, progress=note))
 page(outcome)
 total, took = time.perf_counter() - begin, ends[-3] - begin  # the last two rounds judge and describe
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base

@@ -13,7 +13,7 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from tests.machines.network import Network
 
 from unpooled.app.job import Job, RemoteRunOptions
-from unpooled.app.run_job import tasks
+from unpooled.app.run_remote import RemoteRun
 from unpooled.data import PreparationOptions
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, new_run_name
@@ -93,12 +93,12 @@ def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, floa
             min_cluster_size=1,
             remote=remote,
         )
-        task, terms = tasks(job, remote)
+        prepared = RemoteRun.from_job(job, federation)
         begin = time.perf_counter()
-        checkpoint = follow(federation, task, terms, patience=60.0)
+        checkpoint = follow(federation, prepared.task, prepared.terms, patience=60.0)
         took = time.perf_counter() - begin
         seconds = ProgressFile(checkpoint.parent).read()["seconds"]
-        centers = run_from_checkpoint(checkpoint, job.algorithm()).state.centers
+        centers = run_from_checkpoint(checkpoint, job.algorithm).state.centers
     finally:
         network.close()
     return seconds, took, inertia(files, centers)

@@ -27,7 +27,7 @@ import psutil
 from tests.machines.network import UNPOOLED, certified_site
 
 from unpooled.app.job import Job, RemoteRunOptions
-from unpooled.app.run_job import tasks
+from unpooled.app.run_remote import RemoteRun
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning import follow_run
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
@@ -172,7 +172,8 @@ def measured(sites: int) -> dict[str, Any]:
             def note(record: Any) -> None:
                 rounds.append((time.monotonic(), taken(pids), taken([up[0].pid])))
 
-            follow_run.follow(federation, *tasks(job, remote), patience=300.0, progress=note)
+            run = RemoteRun.from_job(job, federation)
+            follow_run.follow(federation, run.task, run.terms, patience=300.0, progress=note)
             ended = time.monotonic()
             watch.over.set()
             watch.join()

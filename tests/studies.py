@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unpooled.app.job import Job, RemoteRunOptions
-from unpooled.app.propose_study import proposed
+from unpooled.app.propose_study import propose_study
 from unpooled.data.schema_agreement import PreparationOptions
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.site.ledger import Ledger
@@ -18,7 +18,7 @@ from unpooled.site.study_store import APPROVED, StudyFolder
 def study_of(run: str = "r", identity: Identity | None = None, *, ks=(2, 3), method="lloyd", **how) -> Study:
     """The study of a job; with an identity it names its key."""
     job = Job(("x",), ks, method=method, remote=RemoteRunOptions("", run, ("a",), purpose="to find groups"))
-    study, _ = proposed(job, job.remote)
+    study, _ = propose_study(job)
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 
@@ -29,7 +29,7 @@ def private_study(
     preparation_options = PreparationOptions(bounds=tuple((name, -30.0, 30.0) for name in columns))
     remote = RemoteRunOptions("", run, ("a",), purpose="to find groups")
     job = Job(("x",), (2,), epsilon=epsilon, preparation_options=preparation_options, remote=remote)
-    study, _ = proposed(job, job.remote)
+    study, _ = propose_study(job)
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import unpooled
 from unpooled import Database, FederatedKMeans
-from unpooled.app import arguments
+from unpooled.app import cluster_arguments
 from unpooled.app.cli import app
 from unpooled.errors import InputError
 
@@ -330,11 +330,11 @@ def test_a_wrong_argument_is_named_as_in_python(settings, message, tables, tmp_p
 
 
 def test_every_argument_that_is_an_option_has_its_name_in_messages():
-    names = {python: option for option, python in arguments._PYTHON_NAMES.items()}
+    names = {python: option for option, python in cluster_arguments._PYTHON_NAMES.items()}
     parameters = inspect.signature(unpooled.cluster).parameters
     options = {names.get(name, name.replace("_", "-")) for name in parameters}
     known = options - {"data", "n-clusters", "scales", "modules", "out", "verbose", "n-threads"}
-    assert known == arguments._ARGUMENTS
+    assert known == cluster_arguments._ARGUMENTS
 
 
 def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):

@@ -26,6 +26,7 @@ from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_sites
+from unpooled.errors import ModelError
 from unpooled.evaluation import Analysis
 from unpooled.protocol.run_loop import run_from_checkpoint
 
@@ -288,7 +289,7 @@ def test_killed_again_and_again_and_resumed_it_ends_as_if_it_never_had_been(slow
     for when, count in (("after", 1), ("before", 4), ("after", 2)):
         assert struck("SIGKILL", when, count, *words).returncode == -signal.SIGKILL
         assert not folder.result.exists()
-        rounds.append(run_from_checkpoint(folder.checkpoint, folder.load_job().algorithm()).rounds)
+        rounds.append(run_from_checkpoint(folder.checkpoint, folder.load_job().algorithm).rounds)
         words = ["resume", tmp_path / "run"]
     assert rounds == [0, 3, 5]
     code, _, err = unpooled("predict", tmp_path / "run", slow[0], "-o", tmp_path / "labels.csv")
@@ -497,3 +498,31 @@ def test_a_site_that_is_left_out_is_in_the_result_with_the_reason(tmp_path):
     kept = RunFolder(tmp_path / "run").load_result()  # also when the report is made again
     assert kept.left_out == left
     assert "east is left out" in done.stderr
+
+
+def test_facts_that_a_run_learns_are_in_its_result_and_its_job_is_what_was_asked_for(tmp_path):
+    rows = "".join(f"{i % 3 * 9 + i / 10},{i}\n" for i in range(7))
+    (tmp_path / "north.csv").write_text("x,y\n" + rows + ",\n,\n")
+    (tmp_path / "east.csv").write_text("x,y\n")
+    files = [str(tmp_path / f"{name}.csv") for name in ("east", "north")]
+    done = CliRunner().invoke(app, ["fit", *files, "-k", "auto", "--json", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.stderr
+    assert "k is compared from 1 to 7 only: there are 7 rows" in done.stderr
+    assert json.loads(done.stdout)["reading"] == {
+        "left_out": {"east": "no rows under the header of its file"},
+        "blank_rows": {"north": 2},
+        "ks": [1, 2, 3, 4, 5, 6, 7],
+    }
+    folder = RunFolder(tmp_path / "run")
+    assert "-k auto" in folder.load_job().command()
+    assert not {"absent", "blank", "left_out"} & set(json.loads(folder.job.read_text())["job"])
+    kept = folder.load_result()
+    assert kept.ks == (1, 2, 3, 4, 5, 6, 7)
+    assert kept.to_json() == json.loads(done.stdout)
+    folder.result.unlink()
+    with pytest.raises(ModelError, match="Continue it with unpooled resume"):
+        folder.load_result()
+    before = folder.report.read_bytes()
+    assert CliRunner().invoke(app, ["resume", str(tmp_path / "run")]).exit_code == 0
+    assert folder.report.read_bytes() == before
+    assert folder.load_result().to_json() == json.loads(done.stdout)

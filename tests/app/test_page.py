@@ -16,6 +16,7 @@ from browser import browser
 from scipy.cluster.hierarchy import linkage
 
 from unpooled.app.job import Job
+from unpooled.app.open_sites import open_sites
 from unpooled.app.report import charts, page
 from unpooled.app.result import ClusterResult
 from unpooled.data import PreparationOptions
@@ -45,7 +46,7 @@ def hospitals(tmp_path_factory):
 
 def outcome(files, ks, **settings):
     job = Job(tuple(files), ks, **settings)
-    return ClusterResult(job, run(job.algorithm(), job.federation(1), seed=job.seed))
+    return ClusterResult(job, run(job.algorithm, open_sites(job, 1).federation, seed=job.seed))
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def made(tmp_path_factory):
 def analysed(site, seed):
     """Run an analysis on the summary table of one site."""
     job = Job(("x",), (2,), n_init=1, protect="summary")
-    return run(job.algorithm(), LocalFederation([site]), seed=seed)
+    return run(job.algorithm, LocalFederation([site]), seed=seed)
 
 
 def received(site, number, title="Groups", **how):

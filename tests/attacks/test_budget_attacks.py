@@ -493,10 +493,10 @@ def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_
     with pytest.raises(
         InputError, match="s1 answers only with differential privacy, and this run is not private"
     ):
-        do(plain.algorithm(), federation, seed=0)
+        do(plain.algorithm, federation, seed=0)
     private = Job(("",), (3,), preparation_options=PreparationOptions(bounds=bounds), epsilon=1.0)
     with pytest.raises(InputError, match=r"s0, s2: .*needs it at every site"):
-        do(private.algorithm(), federation, seed=0)
+        do(private.algorithm, federation, seed=0)
     for site in sites:
         site.close()
     assert Ledger(tmp_path / "s1" / "ledger.sqlite", "s1").spent() == 0

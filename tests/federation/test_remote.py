@@ -114,7 +114,7 @@ def test_a_site_that_is_silent_at_the_certificate_is_named_in_it():
 
     tables = {s: Table.from_columns({"x": X[:, 0], "y": X[:, 1]}) for s, X in ROWS.items()}
     job = Job(("a",), (3,), certify="quick", remote=RemoteRunOptions("", "run", tuple(tables)))
-    done = run(job.algorithm(), RemoteFederation(Wire({"d": mute}, tables)), seed=4, quorum=0.5)
+    done = run(job.algorithm, RemoteFederation(Wire({"d": mute}, tables)), seed=4, quorum=0.5)
     result = ClusterResult(job, done)
     assert (result.proof.sites, result.proof.missing) == (("a", "b", "c"), ("d",))
     assert "for the rows of a, b, c; d did not answer." in result.to_json()["certificate"]

@@ -54,7 +54,7 @@ def exported(network, tmp_path):
 @pytest.mark.long
 def test_a_job_of_another_console_is_refused_by_sites_with_an_authority(network, exported):
     job, _, work = exported
-    with submitted_job(network.home / "console", job, timeout=PATIENCE):
+    with submitted_job(network.home / "console", network.home / "server", job, timeout=PATIENCE):
         progress = until(lambda: (p := ProgressFile(work).read())["state"] == "failed" and p, "the refusal")
     assert "the study is not signed by the authority of this federation" in progress["text"]
 
@@ -65,7 +65,7 @@ def test_a_job_for_another_console(network, fitted, exported):
     with contextlib.ExitStack() as stack:
         for site in network.files:  # another engine's federation has no authority: officers decide
             stack.enter_context(network.with_settings(site, authority=""))
-        with submitted_job(network.home / "console", job, timeout=PATIENCE):
+        with submitted_job(network.home / "console", network.home / "server", job, timeout=PATIENCE):
             for site in network.files:
                 folder = network.site_folder(site)
                 until(StudyFolder(folder).pending, f"the study at {site}")

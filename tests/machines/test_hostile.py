@@ -14,7 +14,7 @@ import pytest
 from machines.network import PATIENCE, STUDIES, certified_site, contents, until
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_folder import RunFolder
-from unpooled.app.run_job import tasks
+from unpooled.app.run_remote import RemoteRun
 from unpooled.data.readers import Reading, read_table
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare import console
@@ -35,14 +35,15 @@ def job(network, tmp_path):
         files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
     )
     folder = tmp_path / "job"
-    federation.engine.write_job(folder, *tasks(options, options.remote))
+    run = RemoteRun.from_job(options, federation)
+    federation.engine.write_job(folder, run.task, run.terms)
     return folder
 
 
 def submit(network, job):
     """Submit a job as the coordinator's console would; return its end state and the progress of its run."""
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
-    with submitted_job(network.home / "console", job, timeout=PATIENCE) as ended:
+    with submitted_job(network.home / "console", network.home / "server", job, timeout=PATIENCE) as ended:
         end_state = until(ended, "the job to end")
     progress = ProgressFile(network.home / "runs" / "tampered").read()
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
@@ -115,7 +116,10 @@ def test_a_server_that_is_too_busy_to_answer_accepts_a_job_once(network, job, mo
     """It is suspended for longer than the console waits, at the submission and at a later question."""
     change(job / "site" / "config" / "config_fed_client.json", lambda config: config.update(executors=[]))
     server, store = network.engine_process("server"), network.home / "server" / "jobs"
-    known, session = set(store.iterdir()), console.ConsoleSession(network.home / "console", timeout=PATIENCE)
+    known, session = (
+        set(store.iterdir()),
+        console.ConsoleSession(network.home / "console", network.home / "server", timeout=PATIENCE),
+    )
     submit_job, unanswered = session._session.submit_job, []
 
     def submitted_to_a_suspended_server(*words, **options):
@@ -150,12 +154,12 @@ def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
     options = Job(
         files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
     )
-    task, terms = tasks(options, options.remote)
+    run = RemoteRun.from_job(options, federation)
     shutil.rmtree(job)
-    object.__setattr__(terms, "version", "99.0")
-    federation.engine.write_job(job, task, terms)
+    object.__setattr__(run.terms, "version", "99.0")
+    federation.engine.write_job(job, run.task, run.terms)
     work = ProgressFile(network.home / "runs" / "tampered")
-    with submitted_job(network.home / "console", job, timeout=PATIENCE):
+    with submitted_job(network.home / "console", network.home / "server", job, timeout=PATIENCE):
         progress = until(lambda: (p := work.read())["state"] == "failed" and p, "the run to fail")
     shutil.rmtree(work.path.parent)
     assert progress["kind"] == "TooFewAnswersError"

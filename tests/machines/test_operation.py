@@ -30,6 +30,7 @@ from unpooled.site.backup import backup, restore
 from unpooled.site.log import Log, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.study import Study
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "deployment" / "examples"
 RAW = parse('format = 1\n[protect]\nmode = "raw"\n')
@@ -347,3 +348,22 @@ def test_the_container_file_is_clean():
     words = [HADOLINT, str(EXAMPLES / "Containerfile")]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_run_reads_the_federation_once_and_proposes_its_study_once(tmp_path, monkeypatch):
+    """By the command itself, up to the submission: no server is up."""
+    create(tmp_path / "fed", "heart", "localhost:8002", ("a", "b"), engine_name="nvflare")
+    reads, studies = [], []
+    read, fault = FederationFolder.read.__func__, Study.fault
+    monkeypatch.setattr(
+        FederationFolder, "read", classmethod(lambda cls, path: reads.append(path) or read(cls, path))
+    )
+    monkeypatch.setattr(Study, "fault", lambda study: studies.append(study.run) or fault(study))
+    result = unpooled("federation", "run", tmp_path / "fed", "-k", "3", "--wait", "0", code=1)
+    assert "the server is not up" in result.stderr
+    assert reads == [tmp_path / "fed"]
+    assert len(studies) == 1
+    (folder,) = (tmp_path / "fed" / "results").iterdir()
+    result = unpooled("resume", folder, code=1)
+    assert "the server is not up" in result.stderr
+    assert (len(reads), studies) == (2, studies[:1] * 2)

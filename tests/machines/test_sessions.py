@@ -86,7 +86,7 @@ def transport(tables, fault=lambda site, data, number: None, deadline=2.0):
 def test_answers_that_get_lost_change_nothing(tables, tmp_path, seed):
     chance = random.Random(seed)
     lossy, asked = transport(tables, lambda *_: NoAnswer("lost") if chance.random() < 0.3 else None, 60.0)
-    assert coordinate(task(tables), lossy, tmp_path)
+    assert coordinate(task(tables), lossy, tmp_path, home=tmp_path)
     done, whole = (
         run_from_checkpoint(tmp_path / "checkpoint", Lloyd(k=3)),
         run(Lloyd(k=3), Simulation.from_rows(tables), seed=3),
@@ -106,7 +106,7 @@ def test_a_site_that_vanishes_is_named_and_returns(overlapping, tmp_path):
         away = site == gone and codec.unwrap(data).request_id.round in (1, 2)
         return NoAnswer("not reached") if away else None
 
-    assert coordinate(task(tables), transport(tables, fault)[0], tmp_path)
+    assert coordinate(task(tables), transport(tables, fault)[0], tmp_path, home=tmp_path)
     history = run_from_checkpoint(tmp_path / "checkpoint", Lloyd(k=3)).history
     assert len(history) > 3
     for record in history:
@@ -118,11 +118,11 @@ def test_too_few_sites_stop_the_run_by_name_and_it_continues_later(tables, tmp_p
     declining, _ = transport(
         tables, lambda site, _, n: NoAnswer("declines", retry=False) if site in others and n > 4 else None
     )
-    assert not coordinate(task(tables), declining, tmp_path)
+    assert not coordinate(task(tables), declining, tmp_path, home=tmp_path)
     failure = _raised(ProgressFile(tmp_path).read())
     assert isinstance(failure, TooFewAnswersError)
     assert f"missing: {others[0]}, {others[1]} (declines)" in str(failure)
-    assert coordinate(task(tables), transport(tables)[0], tmp_path)
+    assert coordinate(task(tables), transport(tables)[0], tmp_path, home=tmp_path)
     done, whole = (
         run_from_checkpoint(tmp_path / "checkpoint", Lloyd(k=3)),
         run(Lloyd(k=3), Simulation.from_rows(tables), seed=3),
@@ -248,7 +248,7 @@ def test_the_progress_file_names_the_sites_that_a_run_waits_for(tables, tmp_path
         answered(NoAnswer("not yet", waiting=True) if waits else sites[site].respond(data))
 
     patient = RetryingTransport(tuple(tables), send, deadline=5.0, approval_timeout=3600.0)
-    assert coordinate(task(tables), patient, tmp_path)
+    assert coordinate(task(tables), patient, tmp_path, home=tmp_path)
     waiting = [record["waiting"] for record in records if record.get("waiting")]
     assert waiting
     assert all(set(sites) == {late} for sites in waiting)

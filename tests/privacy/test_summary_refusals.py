@@ -5,7 +5,7 @@ import pytest
 from test_distributed_summary import divided, planned
 
 from unpooled.data import Table
-from unpooled.data.table import CATEGORY, TEXT
+from unpooled.data.column_kinds import CATEGORY, TEXT
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate, regroup
 from unpooled.privacy.microaggregation.distributed import whole_site

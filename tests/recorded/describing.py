@@ -148,7 +148,9 @@ def of_folder(path: Path) -> dict[str, Any]:
     """The files of a run's folder; the job without the dates of its files."""
     described: dict[str, Any] = {"files": sorted(p.name for p in path.iterdir())}
     described["result"] = of_result(json.loads((path / "result.json").read_text(encoding="utf-8")))
-    described["job"] = {"sha256": of_json(json.loads((path / "job.json").read_text(encoding="utf-8"))["job"])}
+    job = json.loads((path / "job.json").read_text(encoding="utf-8"))["job"]
+    job |= {"absent": [], "blank": []}  # recorded when they were settings; now they are facts of the result
+    described["job"] = {"sha256": of_json(job)}
     for name in ("history.csv", "preparation.json", "report.html"):
         if (path / name).exists():
             described[name] = text((path / name).read_bytes())

@@ -16,7 +16,7 @@ from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.app.cli import app
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.pages.audit_page import lines
-from unpooled.app.propose_study import proposed
+from unpooled.app.propose_study import propose_study
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import InputError, LedgerError, PolicyError
@@ -443,7 +443,7 @@ def test_no_honest_run_goes_beyond_its_study(method, missing, tmp_path):
         table = Table.from_columns({f"c{j}": X[:, j] for j in range(3)})
         sites.append(Site(name, table, guards=[StudyGuard(study, tmp_path)]))
     job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
-    done = run(job.algorithm(), LocalFederation(sites), seed=1, name="r", quorum=1.0)
+    done = run(job.algorithm, LocalFederation(sites), seed=1, name="r", quorum=1.0)
     assert done.finished
     assert not any(record.silent for record in done.records)
 
@@ -453,9 +453,9 @@ def test_a_run_that_is_resumed_has_the_study_that_was_approved():
     remote = RemoteRunOptions("", "r", ("a", "b"), contact="Dr. Low", purpose="to find groups")
     job = Job((), (2, 3), method="fuzzy", protect="summary", remote=remote)
     again = Job.from_json(json.loads(json.dumps(job.to_json())))
-    assert proposed(again, again.remote)[0].digest == proposed(job, remote)[0].digest
+    assert propose_study(again)[0].digest == propose_study(job)[0].digest
     other = replace(job, ks=(2, 3, 4))
-    assert proposed(other, remote)[0].digest != proposed(job, remote)[0].digest
+    assert propose_study(other)[0].digest != propose_study(job)[0].digest
 
 
 def test_terms_for_tests_are_those_of_an_officer(site):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from unpooled.app.open_sites import open_sites
 from unpooled.app.result import ClusterResult
 from unpooled.errors import InputError
 from unpooled.evaluation.analysis import NEEDS_COMPLETE_ROWS
@@ -31,7 +32,7 @@ def certificate_of(
         raise InputError(NEEDS_COMPLETE_ROWS)
     job = result.job if result.job.protect == "summary" else replace(result.job, protect="none")
     return certify(
-        job.federation(threads=1),
+        open_sites(job, threads=1).federation,
         result.description.centers,
         effort=effort,
         transform=result.agreement.preparation,
@@ -60,7 +61,7 @@ def words(proof: Certificate, result: ClusterResult) -> str:
     text = proof.sentence
     if result.agreement.from_summaries:
         text += " It covers the sites' summary tables, not the rows behind them."
-    absent = [site for site, _ in result.job.absent]
+    absent = [site for site, _ in result.facts.left_out]
     if absent:
         text += f" It does not cover the rows of {', '.join(absent)}, which are left out of the run."
     return text

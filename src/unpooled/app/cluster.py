@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from unpooled.app.arguments import (
+from unpooled.app.cli.outputs import check, run_output
+from unpooled.app.cluster_arguments import (
     bounds_of,
     check_kinds,
     ks_of,
@@ -17,14 +18,13 @@ from unpooled.app.arguments import (
     texts_of,
     three_of,
 )
-from unpooled.app.cli.outputs import check, run_output
 from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.app.private_result import PrivateResult
+from unpooled.app.progress import progress as line_of_progress
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute
-from unpooled.app.run_job import progress as line_of_progress
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_table
 from unpooled.data.table import plain_name
@@ -39,14 +39,14 @@ Names = str | Sequence[str]
 
 @named_in_python
 def cluster(
-    data: Any,
+    data: object,
     n_clusters: int | str | Iterable[int] = "auto",
     *,
     columns: Names = "same",
     exclude: Names = (),
     categorical: Names = (),
     numbers: Names = (),
-    na: Any = (),
+    na: object = (),
     recode: Mapping[str, Mapping[str, str]] | None = None,
     site_column: str | None = None,
     long: tuple[str, str, str] | None = None,
@@ -215,13 +215,7 @@ class Result:
     @property
     def headline(self) -> str:
         """The answer in two sentences, and the certificate in words where one was asked for."""
-        headline = self.job_result.headline()  # type: ignore[attr-defined]
-        sentences = (
-            [headline]
-            if isinstance(headline, str)
-            else [*headline, getattr(self.job_result, "certified", "")]
-        )
-        return " ".join(filter(None, sentences))
+        return " ".join(filter(None, [*self.job_result.headline(), self.job_result.certified]))
 
     @property
     def model(self) -> Model:
@@ -275,7 +269,7 @@ class Result:
         )
 
     @named_in_python
-    def predict(self, table: Any) -> IntArray:
+    def predict(self, table: object) -> IntArray:
         """Return the cluster of every row of a new table, from 1, the largest; 0 for rows left out."""
         job = self.job_result.job
         rows = read_table(table, self.model.reading(job.reading), "new rows")

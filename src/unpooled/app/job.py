@@ -3,38 +3,31 @@
 import dataclasses
 import glob
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unpooled.algorithms import METHODS
+from unpooled.algorithms import METHODS, Method, Private
 from unpooled.algorithms.method import import_methods
-from unpooled.app.dask_job import check_dask, on_dask
+from unpooled.app.dask_job import check_dask
 from unpooled.app.private_job import check_private, private_method
 from unpooled.app.propose_study import now_and_later
-from unpooled.data import PreparationOptions, Table
-from unpooled.data.readers import Reading, is_file, read_sites
-from unpooled.data.schema import AskSchema
-from unpooled.data.summary_table import SummaryTable
-from unpooled.errors import InputError, ModelError, TooFewPeopleError
+from unpooled.data import PreparationOptions
+from unpooled.data.readers import Reading, is_file
+from unpooled.errors import InputError, ModelError
 from unpooled.evaluation import Analysis
-from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.bounds import UNLIMITED
 from unpooled.optimality.parts import EFFORTS
-from unpooled.privacy.microaggregation import SummarySettings, microaggregate
-from unpooled.privacy.secure_sum import SecureSums
-from unpooled.protocol import codec
-
-if TYPE_CHECKING:
-    from unpooled.federation.workers import WorkerFederation
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.protocol.algorithm import Algorithm
 
 EXPIRES = 30.0  # days until a study expires
 AUTO = tuple(range(1, 13))  # the k that -k auto compares
 PROTECTIONS = ("none", "summary", "raw")
 _IN_TIME = 0.5  # billions of arithmetic operations per second of the deadline: a quarter of a core's speed
-_ASKED_IN_CLEAR = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,10 @@ class RemoteRunOptions:
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of ``unpooled fit``, ``unpooled federation run`` or ``unpooled.cluster``."""
+    """The settings of ``unpooled fit``, ``unpooled federation run`` or ``unpooled.cluster``, as asked for.
+
+    A run does not change them: what it finds is in its result.
+    """
 
     files: tuple[str, ...]  # or addresses of databases; for tables in memory, the names of the sites
     ks: tuple[int, ...]
@@ -91,8 +87,6 @@ class Job:
     rows: int | None = None  # number of rows in total, unless it is secret
     force: bool = False
     remote: RemoteRunOptions | None = None  # None: the files are sites in this process
-    absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, with the reason
-    blank: tuple[tuple[str, int], ...] = ()  # number of rows without a value at the end of a source, left out
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     certify: str = ""  # the effort of a certificate; "": none
     dask: str = ""  # the address of a Dask scheduler, whose workers read the files; "": this process does
@@ -129,7 +123,7 @@ class Job:
                 preparation_options = dataclasses.replace(preparation_options, columns=names)
         begun = datetime.now(UTC).date().isoformat()
         job = cls(files, ks, reading, preparation_options, summary=summary, begun=begun, **settings)
-        job.algorithm()
+        job.algorithm  # noqa: B018  raises InputError if the method refuses the settings
         return job
 
     def __post_init__(self) -> None:
@@ -169,8 +163,9 @@ class Job:
         """True if the job may use totals only: secure sums, or sites that are federations."""
         return self.secure or bool(self.remote is not None and self.remote.federations)
 
-    def algorithm(self) -> Any:
-        """Return the algorithm to run: one method per k, all in the same exchanges of messages."""
+    @cached_property
+    def algorithm(self) -> Analysis | Private:
+        """The algorithm to run: one method per k, all in the same exchanges of messages."""
         if self.epsilon is not None:
             return private_method(self)
         methods = tuple(self.method_for(k).with_restarts(self.n_init) for k in self.ks)
@@ -184,68 +179,23 @@ class Job:
             work=self.certifying,
         )
 
+    def algorithm_for(self, ks: tuple[int, ...]) -> Algorithm[Any]:
+        """Return the algorithm that compares only these of the job's k; all of them if none is named."""
+        if not ks or not isinstance(self.algorithm, Analysis):
+            return self.algorithm
+        methods = zip(self.ks, self.algorithm.methods, strict=True)
+        return dataclasses.replace(self.algorithm, methods=tuple(method for k, method in methods if k in ks))
+
     @property
     def certifying(self) -> float:
         """The limit of a site's work on a certificate, in billions of operations: it must answer in time."""
         return UNLIMITED if self.remote is None else _IN_TIME * self.remote.deadline
 
-    def method_for(self, k: int) -> Any:
+    def method_for(self, k: int) -> Method:
         """Return the method for k clusters, without its restarts."""
         return METHODS[self.method](
             k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.minimum
         )
-
-    def federation(
-        self,
-        threads: int | None = None,
-        on_left_out: Callable[[str, str], None] = lambda site, why: None,
-        blank: Callable[[str, int], None] = lambda source, rows: None,
-    ) -> "Simulation | LocalFederation | WorkerFederation":
-        """Return the sites in this process, or on the workers of a Dask cluster.
-
-        ``on_left_out`` is called with every site that is left out and the reason, ``blank`` with every source
-        that ends in rows without a value and their number.
-        """
-        reading = self.reading
-        if self.epsilon is not None:
-            names = tuple(name for name, _, _ in self.preparation_options.bounds)
-            reading = dataclasses.replace(reading, columns=names, numbers=names)
-        if self.protect == "summary":  # a site summarizes all its columns, whichever a study uses
-            codes = (self.summary.person,) if self.summary is not None and self.summary.person else ()
-            reading = dataclasses.replace(reading, columns=None, categorical=(*reading.categorical, *codes))
-        if self.dask:
-            return on_dask(self, reading, on_left_out)
-        tables: Any = read_sites(
-            self.files if self.tables is None else self.tables, reading, on_left_out, blank
-        )
-        if self.protect == "summary":
-            tables = self._summary_tables(tables, on_left_out)
-        if self.secure:
-            return LocalFederation.from_rows(
-                tables,
-                min_cluster_size=self.minimum,
-                secure=SecureSums(),
-                allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
-            )
-        return Simulation.from_rows(
-            tables, min_cluster_size=self.minimum, n_threads=threads, exact_sums=self.exact_sums
-        )
-
-    def _summary_tables(
-        self, tables: dict[str, Table], on_left_out: Callable[[str, str], None]
-    ) -> dict[str, SummaryTable]:
-        """Return the summary tables; a site with too few people is left out, as between machines."""
-        summaries = {}
-        for name, table in tables.items():
-            try:
-                summaries[name] = microaggregate(table, self.summary)
-            except TooFewPeopleError as error:
-                on_left_out(name, str(error))
-            except InputError as error:
-                raise InputError(f"site {name}: {error}") from error
-        if not summaries:
-            raise InputError("no site has enough people for a summary table")
-        return summaries
 
     def fingerprint(self) -> list[list[Any]]:
         """Return size and modification time of every file, so that a resumed run detects a changed file.
@@ -370,7 +320,7 @@ def _remote(content: dict[str, Any] | None) -> RemoteRunOptions | None:
     return None if content is None else RemoteRunOptions(**{k: _tuples(v) for k, v in content.items()})
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

@@ -10,6 +10,7 @@ from unpooled.algorithms import Private, PrivateState
 from unpooled.algorithms.private.private_kmeans import prepared
 from unpooled.app.export.json_model import plain
 from unpooled.app.model import Model
+from unpooled.app.open_sites import ReadingFacts
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
 from unpooled.data import Preparation
@@ -55,12 +56,12 @@ class PrivateResult(JobResult):
             self.preparation, state.estimate[self.order] * state.unit, state.sizes[self.order], made_by
         )
 
-    def headline(self) -> str:
+    def headline(self) -> tuple[str]:
         """Return the answer in a sentence."""
         k, state = self.job.ks[0], self.run.state
         return (
-            f"About {state.n:,.0f} rows fall into {counted(k, 'cluster')}; every number "
-            f"here carries noise: ({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row."
+            f"About {state.n:,.0f} rows fall into {counted(k, 'cluster')}; every number here carries noise: "
+            f"({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row.",
         )
 
     @property
@@ -69,7 +70,7 @@ class PrivateResult(JobResult):
 
         The participants are public. The number of rows with missing values is secret, and not in the result.
         """
-        silent = dict(self.job.absent)
+        silent = dict(self.facts.left_out)
         for record in self.run.records:
             silent.update(record.silent)
         return [{"site": site, "why": why} for site, why in silent.items()]
@@ -97,7 +98,7 @@ class PrivateResult(JobResult):
         columns = self.method.columns
         value = {
             "unpooled": __version__,
-            "headline": self.headline(),
+            "headline": self.headline()[0],
             "k": self.job.ks[0],
             "epsilon": self.epsilon,
             "delta": self.job.delta,
@@ -123,5 +124,7 @@ class PrivateResult(JobResult):
         }
         if self.left_out:
             value["left_out"] = self.left_out
+        if self.facts.left_out:  # nothing about rows: it would be a release without noise
+            value["reading"] = ReadingFacts(self.facts.left_out).to_json()
         result: dict[str, Any] = plain(value)
         return result

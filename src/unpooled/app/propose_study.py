@@ -2,7 +2,6 @@
 
 import socket
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpooled.algorithms import METHODS, Private
@@ -20,24 +19,24 @@ from unpooled.site.study import UNSTATED, Study, signable
 from unpooled.storage.account import account as account_name
 
 if TYPE_CHECKING:
-    from unpooled.app.job import Job, RemoteRunOptions
+    from unpooled.app.job import Job
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
 
 _CELLS = 500  # cells that a start uses, or eight for every cluster if that is more
 _STARTING = (AskClusterSums, AskDrawnSums, AskObservedSums, *NOISY)  # a start asks them about its cells
 _CLOSING = 4  # rounds after those of the method: compare restarts, choose k, describe, and the last sums
 
 
-def proposed(job: "Job", remote: "RemoteRunOptions") -> tuple[Study, str]:
+def propose_study(job: "Job", federation: "FederationFolder | None" = None) -> tuple[Study, str]:
     """Return the study of a job and its signature by the federation's key, "" without a federation."""
+    remote = job.remote
+    assert remote is not None
     name, key, sign = "", "", None
-    if remote.federation:
-        from unpooled.federation.provisioning.federation_folder import FederationFolder
+    if federation is not None:
         from unpooled.site.identity import identity_in
 
-        folder = Path(remote.federation)
-        identity = identity_in(folder)
-        name, key = FederationFolder.read(folder).address.federation, identity.public.hex()
-        sign = identity.sign
+        identity = identity_in(federation.path)
+        name, key, sign = federation.address.federation, identity.public.hex(), identity.sign
     asked = _questions(job)
     columns = (
         tuple(name for name, _, _ in job.preparation_options.bounds)

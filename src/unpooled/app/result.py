@@ -11,6 +11,7 @@ from unpooled.algorithms.method import METHODS, citation
 from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.model import Model
+from unpooled.app.open_sites import NO_FACTS, ReadingFacts
 from unpooled.app.traits import Trait, cluster_traits, distinctive
 from unpooled.data import AgreedSchema
 from unpooled.evaluation import AnalysisState, Choice, Description
@@ -23,14 +24,24 @@ from unpooled.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class JobResult(ABC):
-    """A finished job, with or without noise; ``result_of`` builds it."""
+    """A finished job, with or without noise: what was asked for, and what was found."""
 
     job: Job
     run: Run[Any]
+    facts: ReadingFacts = NO_FACTS
 
     @abstractmethod
     def model(self) -> Model:
         """Return the preparation and the centres, to be saved."""
+
+    @abstractmethod
+    def headline(self) -> tuple[str, ...]:
+        """Return the answer in a sentence or two."""
+
+    @property
+    def certified(self) -> str:
+        """The certificate in words; "" if there is none."""
+        return ""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -46,13 +57,13 @@ class JobResult(ABC):
         return None
 
 
-def result_of(job: Job, run: Run[Any]) -> JobResult:
-    """Return the result of a job's finished run."""
+def result_of(job: Job, run: Run[Any], facts: ReadingFacts) -> JobResult:
+    """Return the result of a job's finished run, and of the reading before it."""
     if job.epsilon is not None:
         from unpooled.app.private_result import PrivateResult
 
-        return PrivateResult(job, run)
-    return ClusterResult(job, run)
+        return PrivateResult(job, run, facts)
+    return ClusterResult(job, run, facts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +109,11 @@ class ClusterResult(JobResult):
     def sites(self) -> tuple[str, ...]:
         """The sites whose rows are in the result."""
         return self.agreement.sites if self.job.aggregate_only else self.description.sites
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The k that were compared: those of the job, or fewer if there are too few rows."""
+        return self.facts.ks or self.job.ks
 
     @property
     def k(self) -> int:
@@ -171,13 +187,14 @@ class ClusterResult(JobResult):
     @property
     def left_out(self) -> list[dict[str, Any]]:
         """All that is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
-        a, silent = self.agreement, dict(self.job.absent)
+        a, silent = self.agreement, dict(self.facts.left_out)
         for record in self.run.records:
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
         items: list[dict[str, Any]] = [{"site": site, "why": why} for site, why in silent.items()]
         items += [{"column": name, "why": why} for name, why in a.left_out]
         items += [
-            {"rows": n, "why": f"at the end of {source}, without any value"} for source, n in self.job.blank
+            {"rows": n, "why": f"at the end of {source}, without any value"}
+            for source, n in self.facts.blank_rows
         ]
         lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop or self.keeps_missing else 0
         why = "they have no value in any column" if self.keeps_missing else "they lack a value"
@@ -216,7 +233,7 @@ class ClusterResult(JobResult):
         everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
         places = _places(d, self.k, everywhere, self.sites_with_minimum)
         everything = f"{n:,.0f} {self.unit} at {counted(len(self.sites), 'site')}"
-        span = f"{self.job.ks[0]} to {self.job.ks[-1]}"
+        span = f"{self.ks[0]} to {self.ks[-1]}"
         if self.choice.none:
             reasons = "; ".join(self.choice.reasons)
             return (
@@ -226,10 +243,10 @@ class ClusterResult(JobResult):
         first = f"{everything} fall into {counted(self.k, 'cluster')} ({shares} of them); {places}."
         if self.k == 1:
             return first, f"One cluster is all {self.unit} together."
-        asked = self.job.ks[0]
-        if len(self.job.ks) == 1 and asked != self.k:
+        asked = self.ks[0]
+        if len(self.ks) == 1 and asked != self.k:
             return first, f"You asked for {asked}, and only {self.k} have any {self.unit}."
-        if len(self.job.ks) == 1:
+        if len(self.ks) == 1:
             if self.choice.clear:
                 reasons = "; ".join(self.choice.reasons[1:]) or "nothing speaks against it"
                 return first, f"You asked for {self.k}: {reasons}."

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from unpooled import __version__
 from unpooled.app.job import Job
 from unpooled.app.model import Model, load
-from unpooled.app.result import ClusterResult, JobResult
+from unpooled.app.open_sites import NO_FACTS, ReadingFacts
+from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.errors import CodecError, InputError, ModelError
 from unpooled.optimality.certificate import Certificate
 from unpooled.protocol import codec
@@ -110,7 +111,7 @@ class RunFolder:
             write_atomically(self.report, page.encode(), shared=True)
         self._write_json(self.result, result.to_json())
 
-    def _write_json(self, path: Path, value: Any) -> None:
+    def _write_json(self, path: Path, value: object) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
         write_atomically(path, text.encode(), shared=path != self.job)
 
@@ -166,7 +167,25 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: a private run has no report, because a report needs sums without noise"
             )
-        return self.with_certificate(ClusterResult(job, self.load_run(job)))
+        result = self.load_any_result(job)
+        assert isinstance(result, ClusterResult)
+        return self.with_certificate(result)
+
+    def load_any_result(self, job: Job) -> JobResult:
+        """Return the result of a finished run, with or without noise, as the run itself left it."""
+        if self.checkpoint.exists() and not self.result.exists():
+            raise self._not_finished()
+        facts = self._facts() if self.result.exists() else NO_FACTS
+        return result_of(job, self.load_run(job, facts), facts)
+
+    def _facts(self) -> ReadingFacts:
+        """Return what the run learnt from its sources before it began."""
+        try:
+            return ReadingFacts.from_json(
+                json.loads(self.result.read_text(encoding="utf-8")).get("reading", {})
+            )
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ModelError(f"{self.result}: cannot be read ({error})") from error
 
     def keep_certificate(self, result: ClusterResult) -> None:
         """Store the certificate of a finished run, and write the outputs again with it."""
@@ -184,18 +203,21 @@ class RunFolder:
             raise ModelError(f"{self.certificate}: cannot be read ({error})") from error
         return replace(result, later_proof=proof)
 
-    def load_run(self, job: Job) -> Run[Any]:
+    def load_run(self, job: Job, facts: ReadingFacts) -> Run[Any]:
         """Return the job's run, which must be finished."""
         if not self.checkpoint.exists():
             raise ModelError(
                 f"{self.path}: the run has not begun. Begin it with unpooled resume {self.path}."
             )
-        run = run_from_checkpoint(self.checkpoint, job.algorithm())
+        run = run_from_checkpoint(self.checkpoint, job.algorithm_for(facts.ks))
         if not run.finished:
-            raise ModelError(
-                f"{self.path}: the run is not finished. Continue it with unpooled resume {self.path}."
-            )
+            raise self._not_finished()
         return run
+
+    def _not_finished(self) -> ModelError:
+        return ModelError(
+            f"{self.path}: the run is not finished. Continue it with unpooled resume {self.path}."
+        )
 
     def load_model(self) -> Model:
         """Return the run's model."""

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.data.table import NUMBER, Table
+from unpooled.data.column_kinds import NUMBER
+from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.typing import BoolArray, FloatArray
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unpooled.data.column_kinds import CODE, DATE, EMPTY, ID
 from unpooled.data.schema import Schema, kinds_by_site, some
-from unpooled.data.table import CODE, DATE, EMPTY, ID, is_unnamed
+from unpooled.data.table import is_unnamed
 from unpooled.errors import InputError, SchemaMismatchError
 from unpooled.protocol.messages import SiteId
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, EMPTY, TEXT
 from unpooled.data.merged_schema import kind_of_all
-from unpooled.data.table import CATEGORY, EMPTY, TEXT, Table
+from unpooled.data.table import Table
 from unpooled.errors import InputError
 
 

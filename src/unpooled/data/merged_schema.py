@@ -6,8 +6,8 @@ import numpy as np
 
 from unpooled.data.categories import categories_of
 from unpooled.data.column_differences import with_all_columns
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.schema import Schema, kinds_by_site, some
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.errors import SchemaMismatchError
 from unpooled.protocol.messages import SiteId
 from unpooled.typing import FloatArray

@@ -1,7 +1,6 @@
 """The preparation that keeps missing values missing: clusters are then made from the observed values."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class PreparationWithMissing(Preparation):
 
     keeps_missing = True
 
-    def check(self, X: Any) -> None:
+    def check(self, X: object) -> None:
         if isinstance(X, BoundedTable):
             raise QueryRefusedError(
                 "a site with differential privacy fills missing values, or drops their rows"

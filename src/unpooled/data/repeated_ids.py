@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.readers.cell_text import named_as_id
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Table
+from unpooled.data.table import Table
 from unpooled.typing import FloatArray
 
 _PEOPLE = {"patient", "patienten", "pat", "person", "persons", "subject", "proband", "participant", "member"}

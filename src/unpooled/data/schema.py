@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, TEXT
 from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Table
+from unpooled.data.table import Table
 from unpooled.data.transforms import complete, side_by_side
 from unpooled.errors import InputError
 from unpooled.protocol.consistency import ReportedTotals
@@ -219,7 +220,7 @@ def _tails(table: Table, sums: FloatArray, squares: FloatArray, count: FloatArra
     return shares
 
 
-def _tenths(far: Any, count: Any, variance: Any) -> Any:
+def _tenths(far: FloatArray, count: FloatArray, variance: FloatArray) -> FloatArray:
     return np.round(10 * far / np.maximum(count * variance, 1e-300)) / 10
 
 

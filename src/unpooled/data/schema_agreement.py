@@ -23,6 +23,7 @@ from unpooled.data.column_differences import (
     no_rows_message,
     with_all_columns,
 )
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.column_scales import SHAPES, all_columns, check_rows, observed_scale, shaped
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.plausibility import long_tail, odd_units
@@ -36,7 +37,6 @@ from unpooled.data.schema import (
     some,
     stated_units,
 )
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.transforms import Category, Number, Preparation
 from unpooled.errors import InputError, SchemaMismatchError
 from unpooled.protocol.algorithm import Steps, each, total, transformed

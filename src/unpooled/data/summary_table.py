@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.errors import InputError
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray

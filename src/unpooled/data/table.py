@@ -6,12 +6,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
@@ -51,7 +52,7 @@ class Spool:
         self._width, self._limit = width, limit
         self._blocks: list[FloatArray] = []
         self._rows = 0
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
 
     def append(self, block: FloatArray) -> None:
         self._rows += len(block)
@@ -82,8 +83,6 @@ class Spool:
             return np.memmap(file, np.float64, "r", shape=(self._rows, self._width))
 
 
-NUMBER, CATEGORY, TEXT, EMPTY = "number", "category", "text", "empty"
-DATE, ID, CODE = "date", "id", "code"  # of a column that looks like these, and is therefore not clustered by
 _CELLS = 1 << 18  # of a chunk, so that it stays in the processor's cache
 
 

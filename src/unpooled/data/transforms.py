@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.column_kinds import NUMBER
 from unpooled.data.summary_table import SummaryTable
-from unpooled.data.table import NUMBER, Table, empty
+from unpooled.data.table import Table, empty
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.messages import Message
@@ -34,7 +35,7 @@ class Affine(Transform):
     shift: FloatArray  # (d,)
     scale: FloatArray  # (d,) > 0
 
-    def check(self, X: Any) -> None:
+    def check(self, X: object) -> None:
         """Refuse anything but one number, or one per column: one per row would reveal the number of rows."""
         for numbers in (self.shift, self.scale):
             if isinstance(X, np.ndarray) and numbers.shape not in ((), (1,), X.shape[1:]):
@@ -187,7 +188,7 @@ class Preparation(Transform):
             for place in (("",) if isinstance(column, Number) else column.places)
         )
 
-    def check(self, X: Any) -> None:
+    def check(self, X: object) -> None:
         """Refuse a column twice, categories of a column of numbers, a fill without a place, and shapes of
         columns that have none: their failure, or the memory that they take, would depend on the rows."""
         names = [column.name for column in self.columns]
@@ -212,7 +213,7 @@ class Preparation(Transform):
         return self.stack([X])[0]
 
     def apply_weighted(
-        self, X: Any, weights: FloatArray | None, within: FloatArray | None
+        self, X: Table | SummaryTable, weights: FloatArray | None, within: FloatArray | None
     ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
         return self._from_summary(X) if isinstance(X, SummaryTable) else (self.apply(X), weights, within)
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from unpooled.errors import InputError
 from unpooled.protocol.messages import SiteId
-from unpooled.typing import FloatArray, Rows
+from unpooled.typing import FloatArray, IntArray, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class SiteRows:
         return out
 
 
-def is_by_site(X: Any) -> bool:
+def is_by_site(X: object) -> bool:
     """Return whether X is a mapping or sequence of 2-D tables, one per site, rather than one table."""
     if isinstance(X, Mapping):
         return not hasattr(X, "shape")  # some sparse matrices are mappings
@@ -106,7 +106,7 @@ def _column_names(table: Any) -> list[Any] | None:
     return list(table.columns) if hasattr(table, "columns") and hasattr(table, "dtypes") else None
 
 
-def _has_text(column: Any) -> bool:
+def _has_text(column: object) -> bool:
     values = np.asarray(column)
     return values.dtype.kind in "US" or (
         values.dtype.kind == "O" and any(isinstance(v, str | bytes) for v in values.tolist())
@@ -150,7 +150,7 @@ def check_finite(X: Rows, where: str) -> None:
             raise InputError(f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}")
 
 
-def check_weights(weights: Any, n: int, where: str) -> FloatArray:
+def check_weights(weights: npt.ArrayLike, n: int, where: str) -> FloatArray:
     """Return the weights (n,); InputError unless they are finite and >= 0."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim == 0:
@@ -164,7 +164,7 @@ def check_weights(weights: Any, n: int, where: str) -> FloatArray:
     return array
 
 
-def _factorised(labels: Any) -> tuple[list[Any], Any]:
+def _factorised(labels: npt.NDArray[Any]) -> tuple[list[Any], IntArray]:
     """The different labels, and the place of each row's label among them: (n,).
 
     >>> _factorised(np.array(["b", "a", "b"]))
@@ -186,7 +186,7 @@ def _factorised(labels: Any) -> tuple[list[Any], Any]:
     return [key[1] for key in places] if several else list(places), codes
 
 
-def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
+def group_rows(X: Rows, weights: FloatArray | None, sites: npt.ArrayLike | None) -> SiteRows:
     """Return the rows by site of one table with a site label per row (None: one site)."""
     if sites is None:
         return SiteRows({"site-0": X}, None if weights is None else {"site-0": weights}, None)

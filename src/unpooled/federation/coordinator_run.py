@@ -74,7 +74,7 @@ class ProgressFile:
         self._record: dict[str, Any] = {}
         self._waiting: dict[SiteId, float] = {}
 
-    def write(self, state: str, **more: Any) -> None:
+    def write(self, state: str, **more: object) -> None:
         values = {"format": FORMAT, "state": state, "time": time.time(), **more}
         write_atomically(self.path, json.dumps(values).encode())
 
@@ -149,16 +149,16 @@ def _append(path: Path, lines: str) -> None:
         os.fsync(file.fileno())
 
 
-def coordinate(task: RunTask, transport: Transport, folder: Path) -> bool:
+def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path) -> bool:
     """Run a task, from its checkpoint if there is one; write progress and results into the folder.
 
+    ``home`` is the federation's folder, shared by all its runs: its key, and the heads of the sites' logs.
     Returns False if the run failed; the progress file then names the reason.
     """
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
     with locked(folder, what="the coordinator's process of a run"):
         progress = ProgressFile(folder)
         progress.write(RUNNING)
-        home = folder.parent.parent  # the federation's folder, shared by all its runs
         log_heads = home / "log_heads.jsonl"
         try:
             federation = RemoteFederation(

@@ -67,9 +67,10 @@ class Engine(Protocol):
     ) -> float | None: ...  # None: the site never reached its server
     def write_job(self, folder: Path, task: "AnyTask", terms: "RunTerms") -> None: ...
 
-    # yields a function: the job's end state, None while the job runs
+    # from a console to the server of the same federation; yields a function: the job's end state, None while
+    # the job runs
     def submitted_job(
-        self, console: Path, job: Path, timeout: float
+        self, console: Path, server: Path, job: Path, timeout: float
     ) -> AbstractContextManager[Callable[[], str | None]]: ...
 
 

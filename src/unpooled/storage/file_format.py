@@ -1,12 +1,10 @@
 """The format of all that unpooled writes: messages, logs, folders, models, checkpoints, policies."""
 
-from typing import Any
-
 FORMAT = 1
 """One number for all of them. It changes when an older release could misread what a newer release wrote."""
 
 
-def format_error(value: Any) -> str:
+def format_error(value: object) -> str:
     """Return the text of an error about another format, or "" if the format is right."""
     if type(value) is int and value == FORMAT:
         return ""

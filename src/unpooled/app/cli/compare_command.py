@@ -138,7 +138,7 @@ _JSON = "comparison.json"
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a line of progress; without a terminal, it prints lines on stderr."""
-    from unpooled.app.run_job import progress
+    from unpooled.app.progress import progress
 
     with progress(quiet=False) as line:
         yield line.activity if sys.stderr.isatty() else lambda step: typer.echo(f"  {step}", err=True)

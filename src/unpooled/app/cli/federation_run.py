@@ -104,8 +104,8 @@ def run(
     unpooled federation run heart/ -k 2..6 --report report.html --out run/
     """
     from unpooled.app.job import RemoteRunOptions
-    from unpooled.app.propose_study import proposed
     from unpooled.app.run_folder import RunFolder
+    from unpooled.app.run_remote import RemoteRun
     from unpooled.federation.provisioning.federation_folder import (
         FederationFolder,
         federation_folder_files,
@@ -114,6 +114,7 @@ def run(
     from unpooled.federation.provisioning.member_keys import known_members
 
     served = FederationFolder.read(folder)
+    keys, federations = known_members(served)
     study = _study(title, purpose, contact, expires)
     remote = RemoteRunOptions(
         str(served.path),
@@ -123,12 +124,12 @@ def run(
         deadline,
         wait,
         approval=wait_approval,
-        federations=known_members(served)[1],
+        federations=federations,
         **study,
     )
     reading.refuse()
     job = options.job(protect, remote=remote)
-    proposed(job, remote)  # raises if its texts cannot be printed
+    prepared = RemoteRun.from_job(job, served, keys)
     o.check_report(options.epsilon, report)
     results = RunFolder(out if out is not None else served.results / remote.run)
     check(
@@ -137,7 +138,7 @@ def run(
         inputs=[*federation_folder_files(served.path), *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, results, report, new=True, as_json=as_json, threads=None)
+    perform(job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared)
 
 
 @federation.command(cls=o.OnLinux)
@@ -165,7 +166,7 @@ def export_job(
     """
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder
-    from unpooled.app.run_job import tasks
+    from unpooled.app.run_remote import task_and_terms
     from unpooled.federation.engine import engine as find_engine
     from unpooled.federation.provisioning.federation_folder import new_run_name
     from unpooled.federation.provisioning.names import check_name
@@ -188,7 +189,7 @@ def export_job(
         inputs=o.policies(options.bounds),
         overwrite=overwrite,
     )
-    task, terms = tasks(job, remote)
+    task, terms = task_and_terms(job)
     with whole_folder(job_folder) as written:
         chosen.write_job(written, task, terms)
     folder.begin(job)

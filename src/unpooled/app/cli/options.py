@@ -172,7 +172,7 @@ def takes_options(command: C) -> C:
             parameters.append(parameter)
 
     @functools.wraps(command)
-    def with_groups(**values: Any) -> None:
+    def with_groups(**values: object) -> None:
         for name, (kind, names) in groups.items():
             values[name] = kind(**{each: values.pop(each) for each in names})
         command(**values)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.job import Job
     from unpooled.app.result import JobResult
     from unpooled.app.run_folder import RunFolder
+    from unpooled.app.run_remote import RemoteRun
 
 
 def perform(
@@ -27,13 +28,18 @@ def perform(
     as_json: bool,
     threads: int | None,
     timings: bool = False,
+    prepared: "RemoteRun | None" = None,
 ) -> "JobResult":
-    """Run a job, write all its files, and print the result or its JSON; with ``timings``, the seconds too."""
-    from unpooled.app.run_job import execute, progress
+    """Run a job, write all its files, and print the result or its JSON; with ``timings``, the seconds too.
+
+    ``prepared`` is a new run between machines.
+    """
+    from unpooled.app.progress import progress
+    from unpooled.app.run_job import execute
     from unpooled.storage.atomic_files import write_atomically
 
     with progress(quiet=as_json) as observer:
-        result = execute(job, folder, observer, new=new, threads=threads, stopped=_stopped)
+        result = execute(job, folder, observer, new=new, threads=threads, prepared=prepared, stopped=_stopped)
         if report is not None:
             observer.activity("writing", "report")
         page = result.report() if report is not None else None
@@ -63,8 +69,8 @@ def phases(marks: Sequence[tuple[str, float]], end: float, result: "JobResult | 
     >>> phases([("reading", 0.0), ("columns and starts", 2.0), ("rounds", 3.0), ("files", 3.5)], 4.0, None)
     {'reading': 2.0, 'columns and starts': 1.0, 'rounds': 0.5, 'files': 0.5}
     """
+    from unpooled.app.progress import ROUND
     from unpooled.app.result import ClusterResult
-    from unpooled.app.run_job import ROUND
 
     names = [name for name, _ in marks]
     rounds = [i for i, name in enumerate(names) if name == ROUND]

@@ -35,7 +35,7 @@ def _show_clusters(result: "ClusterResult", console: Console) -> None:
 
 
 def _show_private(result: "PrivateResult", console: Console) -> None:
-    console.print(f"[bold]{escape(result.headline())}[/bold]\n")
+    console.print(f"[bold]{escape(result.headline()[0])}[/bold]\n")
     table = Table(title="Clusters: rows and centres")
     for name in ("cluster", "rows", *result.method.columns):
         table.add_column(escape(name), justify="right")

@@ -143,8 +143,8 @@ def certify(
     the summary tables if the run used them.
     """
     from unpooled.app.certify_result import certificate_of, words
+    from unpooled.app.progress import progress
     from unpooled.app.run_folder import RunFolder
-    from unpooled.app.run_job import progress
 
     kept = RunFolder(folder)
     result = kept.load_result()

@@ -158,7 +158,7 @@ def make(
     """Read a file and write its summary table into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
 
-    from unpooled.app.run_job import progress
+    from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.rare_categories import merged_categories
     from unpooled.site.table_notes import record_rare_categories
@@ -299,7 +299,7 @@ def _update(
     overwrite: bool,
 ) -> None:
     """Plan the update of a summary table, write it beside the table, and print its effect."""
-    from unpooled.app.run_job import progress
+    from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.renew import NEW_PENDING, PENDING
     from unpooled.site.table_changes import check_registered, renew
@@ -361,7 +361,7 @@ def _reading(folder: Path, options: o.ReadingOptions, person: str) -> "Reading":
     return replace(reading, columns=columns, categorical=(*reading.categorical, person))
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

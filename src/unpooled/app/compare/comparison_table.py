@@ -69,7 +69,7 @@ def to_json(all_measured: Sequence[Comparison]) -> list[dict[str, Any]]:
     return [_plain(dataclasses.asdict(measured)) for measured in all_measured]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -226,7 +226,7 @@ def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -
     if method.endswith(PUBLISHED):
         preset = METHODS[method.removesuffix(PUBLISHED)].as_published(k=problem.k)  # type: ignore[attr-defined]
         return replace(preset, min_cluster_size=minimum)
-    made: Any = METHODS[method](k=problem.k, max_rounds=ROUNDS, min_cluster_size=minimum)
+    made = METHODS[method](k=problem.k, max_rounds=ROUNDS, min_cluster_size=minimum)
     return made.with_restarts(None)
 
 

@@ -175,7 +175,7 @@ def split_of(problem: Problem, split: str, sites: int = SITES, seed: int = 0) ->
 # ---------------------------------------------------------------- suites
 
 
-def standardised(X: Any) -> FloatArray:
+def standardised(X: npt.ArrayLike) -> FloatArray:
     """Return the columns with mean 0 and standard deviation 1, without constant columns."""
     rows = np.asarray(X, dtype=np.float64)
     spread = rows.std(axis=0)

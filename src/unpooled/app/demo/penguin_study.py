@@ -114,7 +114,9 @@ def _pooled(penguins: Penguins, seed: int) -> Clustering:
     return _ordered(penguins, kmeans.labels_, scaler.inverse_transform(kmeans.cluster_centers_), {})
 
 
-def _ordered(penguins: Penguins, labels: Any, centers: FloatArray, sent: dict[SiteId, Sent]) -> Clustering:
+def _ordered(
+    penguins: Penguins, labels: npt.NDArray[Any], centers: FloatArray, sent: dict[SiteId, Sent]
+) -> Clustering:
     order = np.argsort(centers[:, -1])
     labels, centers = np.argsort(order)[labels], centers[order]
     scaled = (penguins.X - centers[labels]) / penguins.X.std(axis=0)

@@ -141,7 +141,7 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
     return np.asarray(np.nansum((X[:, None] - centers[None]) ** 2, axis=2).argmin(axis=1))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return a value as JSON can hold it: nan becomes null, whole numbers become integers."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}

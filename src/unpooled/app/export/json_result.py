@@ -84,6 +84,8 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "secure": result.job.secure,
         "cite": result.citation,
     }
+    if reading := result.facts.to_json():
+        value["reading"] = reading
     if result.proof is not None:
         value |= {"certificate": result.certified, "lower_bound": result.proof.lower_bound}
     return dict(plain(value))

@@ -44,7 +44,7 @@ class BackgroundReading:
     def __init__(self, read: Callable[[], Any]) -> None:
         self._read = read
         self._signature: Signature = (None,)
-        self._value: Any = None
+        self._value: object = None
         self._next = 0.0
         self._thread: threading.Thread | None = None
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from unpooled.app.pages.access import HOSTS, Access
 from unpooled.app.pages.folder_watch import Poller, Reader
@@ -42,19 +43,19 @@ class ConnectionLimit:
         loop.call_later(_PROVE, self._close, handler)
         return handler
 
-    def mark_known(self, handler: Any) -> None:
+    def mark_known(self, handler: RequestHandler) -> None:
         """Keep the connection open: it presented the right cookie."""
         if handler in self._unauthenticated:
             self._unauthenticated.remove(handler)
 
-    def _close(self, handler: Any) -> None:
+    def _close(self, handler: RequestHandler) -> None:
         if handler in self._unauthenticated:
             self._unauthenticated.remove(handler)
             _abort(handler)
             asyncio.get_running_loop().call_later(_SOON, _abort, handler)  # if it had no transport yet
 
 
-def _abort(handler: Any) -> None:
+def _abort(handler: RequestHandler) -> None:
     if handler.transport is not None:
         handler.transport.abort()
 

@@ -206,7 +206,7 @@ def _job_of(folder: Path | None) -> Job | None:
     return None
 
 
-def _number(value: Any) -> float | None:
+def _number(value: float | None) -> float | None:
     """Return a finite number, else None: before the first round there is no movement."""
     return float(value) if value is not None and math.isfinite(float(value)) else None
 

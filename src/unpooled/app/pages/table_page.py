@@ -4,8 +4,8 @@ from html import escape
 
 import numpy as np
 
+from unpooled.data.column_kinds import CODE, DATE, EMPTY, ID, TEXT
 from unpooled.data.summary_table import OTHER, SummaryTable
-from unpooled.data.table import CODE, DATE, EMPTY, ID, TEXT
 from unpooled.html.html import counted, html_page, percent, section, small, soft, table
 from unpooled.privacy.microaggregation import SummarySettings
 

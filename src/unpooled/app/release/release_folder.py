@@ -18,7 +18,7 @@ from unpooled.app.release.release_tables import (
     build_private_release,
     build_release,
 )
-from unpooled.app.result import ClusterResult, JobResult, result_of
+from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.data.transforms import Number
 from unpooled.errors import InputError
@@ -41,8 +41,7 @@ def release(
     Nothing is written. InputError names the number that breaks the preset.
     """
     folder = RunFolder(run)
-    job = folder.load_job()
-    result = result_of(job, folder.load_run(job))
+    result = folder.load_any_result(folder.load_job())
     if (preset.mode == "dp") != isinstance(result, PrivateResult):
         raise InputError(
             f"{run}: a run with differential privacy. Release it under --preset strict."

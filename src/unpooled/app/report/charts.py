@@ -88,7 +88,7 @@ def convergence(result: ClusterResult) -> list[tuple[str, str]]:
     """Return (title, chart) of inertia and movement over the rounds."""
     history = result.run.history[1:-2] or result.run.history[1:]
     rounds = [float(r.round) for r in history]
-    ks, several = result.job.ks, len(result.job.ks) > 1
+    ks, several = result.ks, len(result.ks) > 1
     k = result.choice.k if result.choice.k in ks else ks[-1]
     which = f" (k = {k})" if several else ""
     inertias = result.run.state.inertias[: len(rounds), ks.index(k)].tolist()

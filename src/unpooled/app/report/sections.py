@@ -295,7 +295,7 @@ def _fixed_k(result: ClusterResult) -> str:
 def convergence(result: ClusterResult) -> str:
     """Return the section on the rounds."""
     drawn = cards((title, "", chart) for title, chart in charts.convergence(result))
-    every = "every restart and every k share" if len(result.job.ks) > 1 else "all restarts share"
+    every = "every restart and every k share" if len(result.ks) > 1 else "all restarts share"
     lead = f"{result.run.rounds} rounds after the start, {result.run.exchanges} round trips; {every} them."
     return section("Convergence", drawn, lead, "convergence")
 
@@ -369,11 +369,11 @@ _PROTECTED = {
 
 def method(result: ClusterResult) -> str:
     """Return the section on the method, and the command that repeats the run."""
-    job = result.job
+    job, ks = result.job, result.ks
     items = [
         ("method", job.method),
         ("please cite", result.citation),
-        ("k", ", ".join(map(str, job.ks)) if len(job.ks) < 4 else f"{job.ks[0]} to {job.ks[-1]}"),
+        ("k", ", ".join(map(str, ks)) if len(ks) < 4 else f"{ks[0]} to {ks[-1]}"),
         ("restarts", str(job.n_init)),
         ("protection", ", ".join(sorted({mode for mode, _ in result.agreement.protection}))),
         ("seed", str(job.seed)),

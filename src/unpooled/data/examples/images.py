@@ -23,7 +23,7 @@ class Images:
     y: IntArray  # (n,)
     owner: IntArray | None  # (n,) writer or client, if known
 
-    def rows(self, dtype: Any = np.float32) -> npt.NDArray[Any]:
+    def rows(self, dtype: type[np.floating[Any]] = np.float32) -> npt.NDArray[Any]:
         """Return (n, 784) pixels from 0 to 1."""
         scaled: npt.NDArray[Any] = self.pixels.astype(dtype) / dtype(255)
         return scaled
@@ -113,7 +113,9 @@ def _parquet(path: Path) -> Images:
     return _images(np.stack(pixels), labels, writers, str(path))
 
 
-def _images(pixels: Any, y: Any, owner: Any, where: str) -> Images:
+def _images(
+    pixels: npt.NDArray[Any], y: npt.NDArray[Any], owner: npt.NDArray[Any] | None, where: str
+) -> Images:
     pixels, y = np.asarray(pixels), np.asarray(y)
     if pixels.ndim != 2 or len(pixels) != len(y) or (owner is not None and len(owner) != len(y)):
         raise InputError(

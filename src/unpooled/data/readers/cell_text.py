@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from unpooled.data.table import CATEGORY, CODE, DATE, ID, NUMBER
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, ID, NUMBER
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
@@ -138,7 +138,7 @@ def number(core: str, decimal: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def plain_numbers(cells: Any, decimal: str) -> FloatArray | None:
+def plain_numbers(cells: Cells, decimal: str) -> FloatArray | None:
     """Return the numbers of cells that have digits and a decimal mark only; None if a cell has others."""
     try:
         if decimal == ",":

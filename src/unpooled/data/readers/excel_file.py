@@ -103,7 +103,7 @@ def _cells(column: tuple[Any, ...], path: Path, name: str) -> Cells:
     return [None if cell is None else _as_text(cell, path, name) for cell in column]
 
 
-def _as_text(cell: Any, path: Path, name: str) -> str:
+def _as_text(cell: object, path: Path, name: str) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, datetime.date | datetime.time):  # a date with a time is a date, too

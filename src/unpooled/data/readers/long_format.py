@@ -14,7 +14,7 @@ from unpooled.errors import InputError
 _MAX_FEATURES = 10_000  # more are hardly columns of a table
 
 
-def open_long(given: Any, reading: Reading, name: str) -> Source:
+def open_long(given: object, reading: Reading, name: str) -> Source:
     """Open a long table as a wide one: a column for the person, and one for each feature.
 
     Features come in the order of their first appearance. A feature that a person lacks is missing; two values
@@ -93,7 +93,7 @@ def _listed(cells: Cells) -> list[Any]:
     return [None if cell is None or cell.strip() in NA else cell for cell in cells]
 
 
-def _text(cell: Any) -> str:
+def _text(cell: str | float) -> str:
     if isinstance(cell, str):
         return cell.strip()
     return str(int(cell)) if cell == int(cell) else repr(cell)

@@ -57,12 +57,12 @@ def _names(table: Any, arrow: Any) -> list[str]:
     return list(schema.names) if isinstance(schema, arrow.Schema) else []
 
 
-def _is_pandas(table: Any) -> bool:
+def _is_pandas(table: object) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(table, pandas.DataFrame)
 
 
-def _is_sparse(table: Any) -> bool:
+def _is_sparse(table: object) -> bool:
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(table))
 

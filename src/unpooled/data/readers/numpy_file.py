@@ -66,7 +66,7 @@ def sparse_source(where: Path | str, matrix: Any, reading: Reading) -> Source:
     return Source(where, every, tuple(every[j] for j in take), blocks, lambda row: f"row {row + 1}")
 
 
-def _is_sparse(loaded: Any) -> bool:
+def _is_sparse(loaded: np.lib.npyio.NpzFile) -> bool:
     """True for a file that scipy.sparse.save_npz wrote: one entry beside the arrays names the format."""
     return {"format", "shape", "data"} <= set(loaded.files) and loaded["format"].ndim == 0
 

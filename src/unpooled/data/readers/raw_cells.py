@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from unpooled.data.readers.source import Reading, open_source
 from unpooled.errors import InputError
@@ -26,7 +25,7 @@ def read_cells(path: Path | str, names: tuple[str, ...], reading: Reading) -> di
     return cells
 
 
-def _text(cell: Any) -> str:
+def _text(cell: str | float | None) -> str:
     if cell is None or cell != cell:
         return ""
     return cell if isinstance(cell, str) else f"{float(cell):.17g}"

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, EMPTY, ID
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import Column, Reading, Source, open_source, site_name, some
-from unpooled.data.table import CATEGORY, EMPTY, ID, Spool, Table
+from unpooled.data.table import Spool, Table
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
@@ -160,7 +161,7 @@ def read_sites(
 
 
 def read_table(
-    given: Any,
+    given: object,
     reading: Reading,
     name: str = "",
     on_blank_rows: Callable[[int], None] | None = None,

@@ -1,13 +1,12 @@
 """Numbers of single precision, as programs write them."""
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.typing import FloatArray
 
 
-def shortest_float32(values: Any) -> FloatArray:
+def shortest_float32(values: npt.ArrayLike) -> FloatArray:
     """Return numbers of single precision as a program writes and reads them: 61.1, not 61.09999847.
 
     >>> shortest_float32(np.array([61.1, -2.5e-7, 3e9, 0, np.nan], dtype=np.float32)).tolist()

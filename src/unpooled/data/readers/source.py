@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.text_column import TextColumn
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, memory_limit, plain_name
+from unpooled.data.table import memory_limit, plain_name
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
@@ -115,7 +116,7 @@ class Column(TextColumn):
         self.seen += len(cells)
         return values
 
-    def lacks(self, cell: Any) -> bool:
+    def lacks(self, cell: object) -> bool:
         """Return whether a cell is missing."""
         if cell is None or isinstance(cell, str):
             return self._lacks(cell)
@@ -245,12 +246,12 @@ _OTHERS = {
 STDIN = "-"
 
 
-def is_address(given: Any) -> bool:
+def is_address(given: object) -> bool:
     """Return whether this is the address of a database server, and not a path."""
     return isinstance(given, str) and "://" in given
 
 
-def is_file(given: Any) -> bool:
+def is_file(given: object) -> bool:
     """Return whether this is the name of a file, which can be read again; not a server, a pipe or a table."""
     return isinstance(given, str | Path) and not is_address(given) and str(given) != STDIN
 
@@ -270,7 +271,7 @@ def site_name(given: str | Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() in PACKED else path.stem
 
 
-def open_source(given: Any, reading: Reading, name: str = "") -> Source:
+def open_source(given: object, reading: Reading, name: str = "") -> Source:
     """Open a file, a database or a table in memory, of site ``name``; InputError if it cannot be read."""
     module, opener = ("long_format", "open_long") if reading.long is not None else _reader(given)
     if reading.query is not None and module in ("csv_file", "parquet_file", "numpy_file", "excel_file"):
@@ -285,7 +286,7 @@ def open_source(given: Any, reading: Reading, name: str = "") -> Source:
     return _checked(opened(given, reading, *site), reading)
 
 
-def _reader(given: Any) -> tuple[str, str]:
+def _reader(given: object) -> tuple[str, str]:
     """The module and the function that open a source; of a file, by its extension."""
     if is_address(given):
         return "database", "open_server"

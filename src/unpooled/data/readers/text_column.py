@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
@@ -61,7 +61,7 @@ class TextColumn:
             )
         return kind
 
-    def _lacks(self, cell: Any) -> bool:
+    def _lacks(self, cell: str | None) -> bool:
         return cell is None or cell in self._na or cell.strip() in self._na
 
     def _numbers(self, cells: Cells) -> FloatArray:

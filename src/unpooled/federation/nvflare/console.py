@@ -66,12 +66,15 @@ def write_job(folder: Path, task: AnyTask, terms: RunTerms) -> None:
 
 
 @contextlib.contextmanager
-def submitted_job(console: Path, job: Path, timeout: float) -> Iterator[Callable[[], str | None]]:
+def submitted_job(
+    console: Path, server: Path, job: Path, timeout: float
+) -> Iterator[Callable[[], str | None]]:
     """Submit a job folder to the server. Yields a function: the job's end state, None while it runs.
 
-    A job counts as running while the server is too busy to answer.
+    ``console`` and ``server`` are folders of the same federation, on one machine. A job counts as running
+    while the server is too busy to answer.
     """
-    session = ConsoleSession(console, timeout)
+    session = ConsoleSession(console, server, timeout)
     try:
         job_id = session.submit(job)
         yield lambda: session.end_state(job_id)
@@ -82,9 +85,9 @@ def submitted_job(console: Path, job: Path, timeout: float) -> Iterator[Callable
 class ConsoleSession:
     """The console's session with the server; it is opened again if the server has closed it."""
 
-    def __init__(self, console: Path, timeout: float) -> None:
+    def __init__(self, console: Path, server: Path, timeout: float) -> None:
         os.environ.update(no_grpc_proxy="localhost")  # the server is on this machine, whatever proxy there is
-        self._console, self._timeout = console, timeout
+        self._console, self._server, self._timeout = console, server, timeout
         self._session = self._opened()
 
     def _opened(self) -> Any:
@@ -127,10 +130,6 @@ class ConsoleSession:
         status = str(meta.get("status"))
         return None if status in _ACTIVE else _describe_end(status, job_id, meta, self._server)
 
-    @property
-    def _server(self) -> Path:
-        return self._console.parent / "server"  # on this machine, if the server is
-
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._session.close()
@@ -144,7 +143,7 @@ def _describe_end(status: str, job: str, meta: Mapping[str, Any], server: Path) 
     return "; ".join([status, *failures, *([failed[job]] if job in failed else [])])
 
 
-def _modules(message: Any) -> list[str]:
+def _modules(message: object) -> list[str]:
     """Return the user modules that must be imported before a message can be decoded."""
     modules = {type(message).__module__} if isinstance(message, Message) else set()
     if dataclasses.is_dataclass(message):
@@ -154,9 +153,9 @@ def _modules(message: Any) -> list[str]:
     return sorted(module for module in modules if not module.startswith("unpooled."))
 
 
-def _text(message: Any) -> str:
+def _text(message: object) -> str:
     return base64.b64encode(codec.encode(message)).decode()
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n")

@@ -46,7 +46,8 @@ class Coordinator(Controller):
         task: AnyTask = codec.decode(base64.b64decode(self._task), expect=Message)
         engine: Any = fl_ctx.get_engine()
         mailbox = Mailbox(engine)
-        folder = self._folder(task, fl_ctx)
+        home, runs = _places(fl_ctx)
+        folder = _run_folder(runs, task)
         forwarder = Forwarder(folder, lambda: bool(abort_signal.triggered))
         transport = RetryingTransport(
             task.sites,
@@ -65,23 +66,34 @@ class Coordinator(Controller):
         if not (
             forwarder.serve(transport)
             if isinstance(task, ForwardTask)
-            else coordinate(task, transport, folder)
+            else coordinate(task, transport, folder, home=home)
         ):
             self.system_panic("the run did not finish; its folder holds the reason", fl_ctx)
 
-    def _folder(self, task: AnyTask, fl_ctx: FLContext) -> Path:
-        """Return the folder of the run, from the server's own settings file; a task names no path."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", task.run):
-            raise ValueError("the name of the run has other characters than letters, digits, . _ and -")
-        workspace = fl_ctx.get_workspace()
-        own = Path(workspace.get_file_path_in_site_config(SITE_FILE))
-        runs = own_path(own, "runs") if own.exists() else Path(workspace.get_root_dir()) / "runs"
-        folder = runs / task.run
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def process_result_of_unknown_task(self, *args: Any, **kwargs: Any) -> None:
+    def process_result_of_unknown_task(self, *args: object, **kwargs: object) -> None:
         """No tasks are sent, so no result is expected."""
+
+
+def _places(fl_ctx: FLContext) -> tuple[Path, Path]:
+    """Return the federation's folder and the parent of its runs, from the server's own settings file.
+
+    A server that another program provisioned has no such file; both are then in its workspace.
+    """
+    workspace = fl_ctx.get_workspace()
+    own = Path(workspace.get_file_path_in_site_config(SITE_FILE))
+    if own.exists():
+        return own_path(own, "federation").parent, own_path(own, "runs")
+    root = Path(workspace.get_root_dir())
+    return root, root / "runs"
+
+
+def _run_folder(runs: Path, task: AnyTask) -> Path:
+    """Return the folder of the run; a task names no path."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", task.run):
+        raise ValueError("the name of the run has other characters than letters, digits, . _ and -")
+    folder = runs / task.run
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 class Mailbox:

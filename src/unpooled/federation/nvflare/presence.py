@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
@@ -155,7 +155,7 @@ def _audit_despite_full_disk() -> None:
 class _LossyFile:
     """A file whose lines are dropped when the disk is full."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[str]) -> None:
         self._file = file
 
     def write(self, text: str) -> None:

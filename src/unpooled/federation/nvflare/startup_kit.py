@@ -16,7 +16,8 @@ from unpooled.storage.portable_paths import located
 
 _HERE = "unpooled.federation.nvflare"
 COORDINATOR, RESPONDER = f"{_HERE}.controller.Coordinator", f"{_HERE}.executor.Responder"
-LAUNCHER, SERVER_LAUNCHER = f"{_HERE}.launchers.RestartingLauncher", f"{_HERE}.launchers.ServerLauncher"
+LAUNCHER = f"{_HERE}.restart_site_process.RestartingLauncher"
+SERVER_LAUNCHER = f"{_HERE}.launchers.ServerLauncher"
 PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SitePresence"
 CONSOLE_ROLE = "lead"
 TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"  # messages of a run
@@ -248,7 +249,7 @@ def write_console(folder: Path, address: Address, identity: EngineIdentity) -> N
     _write_identity(folder, "client", identity)
 
 
-def _component(name: str, path: str, **args: Any) -> dict[str, Any]:
+def _component(name: str, path: str, **args: object) -> dict[str, Any]:
     return {"id": name, "path": path, "args": args}
 
 
@@ -269,6 +270,6 @@ def _write_identity(folder: Path, party: str, identity: EngineIdentity) -> None:
         write_atomically(startup / name, text.encode())
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())

@@ -9,7 +9,6 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unpooled.errors import InputError
 from unpooled.federation.engine import Address, Engine, EngineIdentity, engine
@@ -189,9 +188,18 @@ def _fill(draft: FederationFolder) -> None:
     draft.write()
 
 
-def _identity(authority: Authority, name: str, federation: FederationFolder, **how: Any) -> EngineIdentity:
+def _identity(
+    authority: Authority,
+    name: str,
+    federation: FederationFolder,
+    *,
+    role: str | None = None,
+    hosts: tuple[str, ...] = (),
+) -> EngineIdentity:
     key = new_key()
-    certificate = authority.certify(name, key.public_key(), group=federation.address.federation, **how)
+    certificate = authority.certify(
+        name, key.public_key(), group=federation.address.federation, role=role, hosts=hosts
+    )
     return EngineIdentity(private_pem(key), certificate, authority.pem)
 
 

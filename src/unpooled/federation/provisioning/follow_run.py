@@ -184,7 +184,9 @@ def submit(
     try:
         job = staging / f"unpooled-{task.run}"
         federation.engine.write_job(job, task, terms)
-        with federation.engine.submitted_job(federation.console, job, timeout=15.0) as ended:
+        with federation.engine.submitted_job(
+            federation.console, federation.server, job, timeout=15.0
+        ) as ended:
             say("the run is starting at the sites")
             until, asked = time.monotonic() + _START_TIMEOUT, time.monotonic()
             while written.read()["state"] == WAITING:

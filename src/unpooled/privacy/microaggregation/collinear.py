@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.table import Table
 from unpooled.typing import FloatArray, IntArray
 
 _ALIKE = 0.98  # share of the variance of one column that the other explains

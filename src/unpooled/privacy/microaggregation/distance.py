@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.table import Table
 from unpooled.privacy.microaggregation.group_means import ColumnSpread
 from unpooled.privacy.microaggregation.people import CategoryMembership, People
 from unpooled.privacy.microaggregation.scales import Scales

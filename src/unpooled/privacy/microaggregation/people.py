@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.table import NUMBER, TEXT, Table
+from unpooled.data.column_kinds import NUMBER, TEXT
+from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray

@@ -1,7 +1,8 @@
 """Rare categories that count as the most frequent one: even together too few people have them."""
 
+from unpooled.data.column_kinds import CATEGORY
 from unpooled.data.summary_table import OTHER, SummaryTable
-from unpooled.data.table import CATEGORY, Table
+from unpooled.data.table import Table
 from unpooled.privacy.microaggregation.people import People
 from unpooled.privacy.microaggregation.scales import people_with_rare
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.data.summary_table import SummaryTable
-from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.collinear import collinear
 from unpooled.privacy.microaggregation.distance import points

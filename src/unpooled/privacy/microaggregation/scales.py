@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.data.summary_table import OTHER
-from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.group_means import ColumnSpread
 from unpooled.privacy.microaggregation.people import CategoryMembership

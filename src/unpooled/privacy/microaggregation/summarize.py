@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
 from unpooled.data.summary_table import SummaryTable
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, Table
+from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
 from unpooled.kernels.grouping import groups
 from unpooled.privacy.microaggregation.collinear import collinear

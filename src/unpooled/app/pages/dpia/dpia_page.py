@@ -12,7 +12,7 @@ from unpooled.app.pages.dpia.site_facts import SiteFacts
 from unpooled.app.pages.dpia.threats import threats
 from unpooled.app.pages.table_page import facts as table_facts
 from unpooled.app.pages.table_page import not_promised, variance_kept, without_categories
-from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.html.html import counted, html_page, listed, percent, section, size, soft, table
 from unpooled.privacy.presets import preset
 from unpooled.protocol import codec

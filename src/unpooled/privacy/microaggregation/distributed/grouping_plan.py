@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.data.summary_table import SummaryTable
-from unpooled.data.table import CATEGORY, NUMBER
 from unpooled.errors import InputError
 from unpooled.kernels.grouping import groups
 from unpooled.privacy.microaggregation.distance import points

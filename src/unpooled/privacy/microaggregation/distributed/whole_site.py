@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.data.column_kinds import CATEGORY, NUMBER, TEXT
 from unpooled.data.joined_tables import check_same_columns, joined, kind_in_all
 from unpooled.data.readers.source import MAX_CATEGORIES
-from unpooled.data.table import CATEGORY, NUMBER, TEXT
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.privacy.microaggregation.collinear import SAMPLE, collinear
 from unpooled.privacy.microaggregation.distributed.grouping_plan import SummaryPlan

@@ -31,7 +31,7 @@ def check_kinds(given: Mapping[str, Any]) -> None:
                 raise InputError(f"{name} must be {noun}{' or None' if may_lack else ''}, got {value!r}")
 
 
-def ks_of(n_clusters: Any) -> tuple[int, ...]:
+def ks_of(n_clusters: object) -> tuple[int, ...]:
     """Return the numbers of clusters to compare.
 
     >>> ks_of(3), ks_of(range(2, 5)), ks_of("2..4")
@@ -39,7 +39,7 @@ def ks_of(n_clusters: Any) -> tuple[int, ...]:
     """
     if isinstance(n_clusters, str):
         return parse_ks(n_clusters)
-    many = list(n_clusters) if isinstance(n_clusters, Iterable) else [n_clusters]
+    many: list[Any] = list(n_clusters) if isinstance(n_clusters, Iterable) else [n_clusters]
     if not all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in many):
         raise InputError(
             f'n_clusters must be a whole number (3), a range, a list of these or "auto", got {n_clusters!r}'
@@ -47,7 +47,7 @@ def ks_of(n_clusters: Any) -> tuple[int, ...]:
     return parse_ks(",".join(str(int(one)) for one in many))
 
 
-def names_of(argument: str, given: Any) -> tuple[str, ...]:
+def names_of(argument: str, given: object) -> tuple[str, ...]:
     """Return the names of columns: one, or a list, an array or an index of them."""
     names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
@@ -55,13 +55,13 @@ def names_of(argument: str, given: Any) -> tuple[str, ...]:
     return tuple(map(plain_name, names))
 
 
-def texts_of(argument: str, given: Any) -> tuple[str, ...]:
+def texts_of(argument: str, given: object) -> tuple[str, ...]:
     """Return the texts that mean a missing value; numbers as they are written.
 
     >>> texts_of("na", -9), texts_of("na", ["chol=0", -9.5])
     (('-9',), ('chol=0', '-9.5'))
     """
-    many = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    many: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not all(isinstance(one, str | numbers.Real) and not isinstance(one, bool) for one in many):
         raise InputError(
             f"{argument} must be a text or a number that means missing, or a list, got {given!r}"
@@ -69,7 +69,7 @@ def texts_of(argument: str, given: Any) -> tuple[str, ...]:
     return tuple(one if isinstance(one, str) else f"{float(one):.17g}" for one in many)
 
 
-def recoded(given: Any) -> tuple[tuple[str, str, str], ...]:
+def recoded(given: object) -> tuple[tuple[str, str, str], ...]:
     """Return (column, spelling, category) for each of {"sex": {"M": "male"}}."""
     if not isinstance(given, Mapping) or not all(isinstance(pairs, Mapping) for pairs in given.values()):
         raise InputError(f'recode must be a mapping such as {{"sex": {{"M": "male"}}}}, got {given!r}')
@@ -80,7 +80,7 @@ def recoded(given: Any) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def three_of(given: Any) -> tuple[str, str, str] | None:
+def three_of(given: object) -> tuple[str, str, str] | None:
     """Return the columns of person, feature and value."""
     if given is None:
         return None
@@ -90,14 +90,14 @@ def three_of(given: Any) -> tuple[str, str, str] | None:
     return three[0], three[1], three[2]
 
 
-def scales_of(given: Any) -> tuple[tuple[str, str], ...]:
+def scales_of(given: object) -> tuple[tuple[str, str], ...]:
     """Return (column, scale) for each of {"income": "log"}."""
     if not isinstance(given, Mapping):
         raise InputError(f'scales must be a mapping such as {{"income": "log"}}, got {given!r}')
     return tuple((plain_name(name), scale) for name, scale in given.items())
 
 
-def bounds_of(given: Any) -> tuple[tuple[str, float, float], ...]:
+def bounds_of(given: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, float, float], ...]:
     """Return (column, low, high) for each of {"age": (0, 110)}."""
     try:
         return tuple((plain_name(name), float(low), float(high)) for name, (low, high) in given.items())
