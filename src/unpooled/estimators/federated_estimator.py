@@ -15,19 +15,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import kernels
-from unpooled.algorithms import Method, Private, PrivateState
-from unpooled.algorithms.method import check_number
-from unpooled.algorithms.restarts import ConcurrentRestartsState, RestartsState
+from unpooled.algorithms import Private, PrivateState
+from unpooled.algorithms.participation import check_number
 from unpooled.data import validation as inputs
-from unpooled.data.scaling import ScaledState
-from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.federation import Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
 from unpooled.privacy.secure_sum import secure_sums, threshold_for
 from unpooled.protocol import checkpoint
-from unpooled.protocol.algorithm import Algorithm, Steps, build_algorithm, transformed
+from unpooled.protocol.algorithm import Algorithm, Steps, Transform, transformed
 from unpooled.protocol.exchange import Federation, RoundLog, run_protocol
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord, Run, run
@@ -48,6 +45,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     progress: Callable[[RoundRecord], None] | None
     n_threads: int | None
     secure: Any
+    run_: Run[Any]
+    n_rounds_: int
     dp: Gaussian | None
 
     # ------------------------------------------------------------ defined by subclasses
@@ -159,7 +158,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_features_in_ = self.cluster_centers_.shape[1]
         return self
 
-    def _run(self, algorithm: Any, federation: Federation) -> None:
+    def _run(self, algorithm: Algorithm[Any], federation: Federation) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
             if getattr(federation, "secure", False):
@@ -178,8 +177,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if isinstance(algorithm, Private):
             self._keep_private(algorithm, done)
             return
-        self.scaling_: Affine | None = state.transform if isinstance(state, ScaledState) else None
-        scaled: FloatArray = state.inner.centers if isinstance(state, ScaledState) else state.centers
+        self.scaling_: Transform | None = state.scaling
+        scaled = state.scaled_centers
         steps = transformed(self.scaling_, self._scored(tuple(sorted(federation.sites)), scaled))
         number, round_log = done.rounds + 1, RoundLog()
         score, mass = run_protocol(
@@ -189,11 +188,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.run_ = replace(done, closing=closing)
         self.cluster_centers_: FloatArray = np.array(state.centers)
         self._scaled_centers = np.array(scaled)
-        inner = state.inner if isinstance(state, ScaledState) else state
-        self.n_rounds_ = done.rounds - int(isinstance(inner, RestartsState))  # its last round scores restarts
+        self.n_rounds_ = done.rounds - state.comparison_rounds
         self.history_ = done.history
         self.algorithm_ = algorithm
-        if ran_out(algorithm, state):
+        if algorithm.build().ran_out(state):
             warnings.warn(
                 f"the run stopped after {self.n_rounds_} rounds, before the centres came to rest. "
                 "Raise max_rounds or tol.",
@@ -202,10 +200,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             )
         self._n_features_out = len(scaled)
         self._keep_score(score, mass)
-        if hasattr(inner, "lower_bound"):
-            self.lower_bound_ = float(inner.lower_bound)
+        if state.lower_bound is not None:
+            self.lower_bound_ = state.lower_bound
             self.gap_ = relative_gap(self.lower_bound_, score)
-            self.bound_condition_ = str(inner.bound_condition)
+            self.bound_condition_ = state.bound_condition
 
     # ------------------------------------------------------------ with differential privacy
 
@@ -325,15 +323,13 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             given["init"] = np.asarray(given["init"], dtype=np.float64)
         return given
 
-    def _minimum(self, algorithm: Any) -> int:
+    def _minimum(self, algorithm: Algorithm[Any]) -> int:
         """The size of the smallest cluster that simulated sites disclose; a method may raise it."""
         if self.protect == "raw":
             return self._raw_minimum()
         if self.protect is not None:
             return 1
-        while hasattr(algorithm, "inner"):
-            algorithm = algorithm.inner
-        return int(getattr(algorithm, "min_cluster_size", 1))
+        return int(algorithm.innermost.min_cluster_size)
 
     def _raw_minimum(self) -> int:
         return 5 if self.min_cluster_size is None else int(self.min_cluster_size)
@@ -384,22 +380,6 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         inputs.check_finite(rows, "X")
         return rows
-
-
-def ran_out(algorithm: Any, state: Any) -> bool:
-    """Return whether a run ended only because of its round limit; False if the method has no other end."""
-    algorithm = build_algorithm(algorithm)
-    if isinstance(state, ScaledState):
-        return ran_out(algorithm.inner, state.inner)
-    if isinstance(state, RestartsState):
-        return ran_out(algorithm.inner, state.states[max(state.best, 0)])
-    if isinstance(state, ConcurrentRestartsState):
-        return state.rounds >= algorithm.inner.max_rounds and bool(state.active[state.best])
-    method = getattr(algorithm, "inner", algorithm)
-    if not isinstance(method, Method) or method.tol == 0 or not getattr(method, "stop", True):
-        return False
-    longer: Any = replace(method, max_rounds=method.max_rounds + 1)
-    return not (longer if method is algorithm else replace(algorithm, inner=longer)).finished(state)
 
 
 def _is_settings(protect: Any) -> bool:

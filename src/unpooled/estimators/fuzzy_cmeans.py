@@ -136,19 +136,19 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             settings["init"] = "random"
         restarts = DEFAULT_RESTARTS if self.n_init is None else int(self.n_init)
         restarts = 1 if isinstance(init, np.ndarray) else restarts
-        n_concurrent_starts = self.merge == "avg1"
-        algorithm: Any = Fuzzy(
+        method = Fuzzy(
             k=int(self.n_clusters),
             m=float(self.m),
             merge=self.merge,  # type: ignore[arg-type]
             local_steps=self.local_steps,
             weights=self.weights,  # type: ignore[arg-type]
             unit_start=unit,
-            n_starts=restarts if n_concurrent_starts else 1,
+            n_starts=restarts if self.merge == "avg1" else 1,
             **settings,
         )
-        if restarts > 1 and not n_concurrent_starts:
-            algorithm = Restarts(algorithm, restarts)
+        algorithm: Algorithm[Any] = method
+        if restarts > 1 and method.restart_rules is None:
+            algorithm = Restarts(method, restarts)
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ the score

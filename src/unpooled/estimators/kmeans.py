@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms import METHODS, Fuzzy, Restarts
+from unpooled.algorithms import METHODS, Restarts
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
@@ -153,11 +153,14 @@ class FederatedKMeans(FederatedClusterer):
             if self.method not in METHODS:
                 names = ", ".join(name for name in METHODS if name != "fuzzy")
                 raise InputError(f"method must be one of {names}, got {self.method!r}")
-            algorithm: Any = METHODS[self.method](k=k, **settings)
+            algorithm: Algorithm[Any] = METHODS[self.method](k=k, **settings)
         else:
-            _refuse_fuzzy(isinstance(getattr(self.method, "inner", self.method), Fuzzy))
+            if not isinstance(self.method, Algorithm):
+                raise InputError(f"method must be a name or an algorithm, got {self.method!r}")
+            _refuse_fuzzy(self.method.innermost.fuzzifier is not None)
             algorithm = _adjusted(self.method, k, settings)
-        algorithm = _restarted(algorithm, 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init)
+        n_init = 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init
+        algorithm = algorithm.with_restarts(None if n_init is None else int(n_init))
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ the score
@@ -200,24 +203,15 @@ def _refuse_fuzzy(fuzzy: bool) -> None:
         raise InputError("fuzzy clusterings have memberships. Use FederatedFuzzyCMeans(n_clusters, m=...)")
 
 
-def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
+def _adjusted(method: Algorithm[Any], k: int, settings: dict[str, Any]) -> Algorithm[Any]:
     """The user's algorithm with k and the settings of the estimator filled in."""
     if isinstance(method, Restarts):
         return replace(method, inner=_adjusted(method.inner, k, settings))
-    if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "round", "finished")):
-        raise InputError(f"method must be a name or an algorithm, got {method!r}")
-    known = {f.name for f in fields(method)}
-    if getattr(method, "k", None) not in (None, k):
+    known = {f.name for f in fields(method)} if is_dataclass(method) else set[str]()
+    if method.k not in (None, k):
         raise InputError(f"n_clusters={k}, but the method has k={method.k}")
     unknown = sorted(set(settings) - known)
     if unknown:
         raise InputError(f"{type(method).__name__} has no {', '.join(unknown)}. Leave it None")
-    return replace(method, **({"k": k} if "k" in known else {}), **settings)
-
-
-def _restarted(algorithm: Any, n: int | None) -> Any:
-    if hasattr(algorithm, "with_restarts"):
-        return algorithm.with_restarts(None if n is None else int(n))
-    if n is not None and n > 1:
-        raise InputError(f"n_init={n} needs a Method, and {type(algorithm).__name__} is not one")
-    return algorithm
+    changes = {**settings, "k": k} if "k" in known else settings
+    return replace(method, **changes) if is_dataclass(method) else method

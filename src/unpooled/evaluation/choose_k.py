@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.protocol.algorithm import Steps, together, total
+from unpooled.protocol.algorithm import State, Steps, together, total
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter
 from unpooled.protocol.questions.description import AskBorders, AskCrossing
@@ -142,10 +142,8 @@ def adjusted_rand(counts: FloatArray) -> float:
     return 1.0 if largest == expected else (both - expected) / (largest - expected)
 
 
-def near_best(state: Any) -> FloatArray:
+def near_best(state: State) -> FloatArray:
     """Return the restarts of a method (R, k, d) whose inertia is near the best, without the best."""
-    if not hasattr(state, "candidates"):  # no restarts
-        return np.zeros((0, *state.centers.shape))
     found, inertias, best = state.candidates
     keep = inertias <= _NEAR * inertias[best]
     keep[best] = False
