@@ -10,7 +10,7 @@ from unpooled.algorithms.registry import register
 from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import COMPLETE, INITS, LOCAL_RESTARTS, QuestionSet, Starts, starts
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Algorithm, Steps, together, total
+from unpooled.protocol.algorithm import Algorithm, State, Steps, together, total
 from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import (
     LOCAL_STEPS,
@@ -127,7 +127,7 @@ class Method(Message, Algorithm[Any], abstract=True):
         """True if the method ends when the centres rest, and not only after ``max_rounds``."""
         return self.tol > 0
 
-    def ran_out(self, state: Any) -> bool:
+    def ran_out(self, state: State) -> bool:
         longer = replace(self, max_rounds=self.max_rounds + 1)  # ``finished`` may check max_rounds too
         return self.stops_at_rest and not longer.finished(state)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,29 +22,34 @@ from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.federation import Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
-from unpooled.privacy.secure_sum import secure_sums, threshold_for
+from unpooled.privacy.secure_sum import SecureSums, secure_sums, threshold_for
 from unpooled.protocol import checkpoint
 from unpooled.protocol.algorithm import Algorithm, Steps, Transform, transformed
 from unpooled.protocol.exchange import Federation, RoundLog, run_protocol
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord, Run, run
-from unpooled.typing import FloatArray
+from unpooled.typing import FloatArray, Rows
+
+if TYPE_CHECKING:
+    from unpooled.privacy.microaggregation import SummarySettings
+
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: a subclass defines the algorithm to run and the score of its result."""
 
     n_clusters: int
-    protect: Any
+    protect: "str | SummarySettings | None"
     min_cluster_size: int | None
     participation: float | None
     scale: str | None
-    random_state: Any
+    random_state: RandomState
     quorum: float
     checkpoint: str | Path | None
     progress: Callable[[RoundRecord], None] | None
     n_threads: int | None
-    secure: Any
+    secure: bool | SecureSums
     run_: Run[Any]
     n_rounds_: int
     dp: Gaussian | None
@@ -366,23 +371,23 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             out[:, j] = kernels.nearest(rows, center[None]).sqdist
         return np.sqrt(out, out=out)
 
-    def _nearest(self, rows: Any) -> npt.NDArray[np.int32]:
+    def _nearest(self, rows: Rows) -> npt.NDArray[np.int32]:
         threads = self.n_threads or 1
         return kernels.nearest(self._transformed(rows), self._scaled_centers, threads=threads).labels
 
-    def _transformed(self, rows: Any) -> Any:
+    def _transformed(self, rows: Rows) -> Rows:
         return rows if self.scaling_ is None else self.scaling_.apply(rows)
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: Any) -> Rows:
         check_is_fitted(self)
-        rows = validate_data(
+        rows: Rows = validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", reset=False, ensure_all_finite=False
         )
         inputs.check_finite(rows, "X")
         return rows
 
 
-def _is_settings(protect: Any) -> bool:
+def _is_settings(protect: object) -> bool:
     from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 
     return isinstance(protect, SummarySettings)

@@ -4,16 +4,17 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled import kernels
 from unpooled.algorithms import METHODS, Restarts
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
-from unpooled.estimators.federated_estimator import FederatedClusterer
+from unpooled.estimators.federated_estimator import FederatedClusterer, RandomState
 from unpooled.privacy import Gaussian
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.algorithm import Algorithm, Steps, total
@@ -21,6 +22,9 @@ from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.protocol.run_loop import RoundRecord
 from unpooled.typing import FloatArray
+
+if TYPE_CHECKING:
+    from unpooled.privacy.microaggregation import SummarySettings
 
 _SETTINGS = ("init", "max_rounds", "tol", "participation", "min_cluster_size")  # of every method
 
@@ -103,16 +107,16 @@ class FederatedKMeans(FederatedClusterer):
         self,
         n_clusters: int = 8,
         *,
-        method: Any = "lloyd",
-        init: Any = None,
+        method: str | Algorithm[Any] = "lloyd",
+        init: str | npt.ArrayLike | None = None,
         n_init: int | None = None,
         max_rounds: int | None = None,
         tol: float | None = None,
         participation: float | None = None,
-        protect: Any = None,
+        protect: "str | SummarySettings | None" = None,
         min_cluster_size: int | None = None,
         scale: str | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         quorum: float = 0.5,
         checkpoint: str | Path | None = None,
         progress: Callable[[RoundRecord], None] | None = None,

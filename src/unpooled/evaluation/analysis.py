@@ -28,7 +28,7 @@ from unpooled.protocol.algorithm import (
     total,
     transformed,
 )
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter, Scatter
 from unpooled.protocol.questions.description import (
     AskCovariance,
@@ -121,11 +121,11 @@ def describe(
     """
     axes, explained, deviation = map_axes(centers, mean, covariance)
 
-    def by_site(question: Any) -> Steps[Any]:
+    def by_site(question: Question[Any]) -> Steps[Any]:
         answers = yield from each(sites, question)
         return answers
 
-    def of_all(question: Any) -> Steps[Any]:
+    def of_all(question: Question[Any]) -> Steps[Any]:
         answers = yield from total(sites, question)
         return {ALL_SITES: answers}
 
@@ -133,7 +133,7 @@ def describe(
         return {}
         yield
 
-    def summed(question: Any) -> Steps[Any]:
+    def summed(question: Question[Any]) -> Steps[Any]:
         answers = yield from total(sites, question)
         return answers
 
@@ -346,9 +346,9 @@ class Analysis(Message, Algorithm[AnalysisState]):
         has_missing, origin = agreement.preparation.keeps_missing, agreement.mean
 
         def varied(centers: FloatArray | None = None) -> Steps[Any]:
-            question: Any = AskObservedCovariance(origin, centers) if has_missing else AskCovariance(origin)
-            results = yield from total(sites, question)
-            return results
+            if has_missing:
+                return (yield from total(sites, AskObservedCovariance(origin, centers)))
+            return (yield from total(sites, AskCovariance(origin)))
 
         sums_of = AskObservedSums if has_missing else AskClusterSums
         runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s), sums_of) for s in state.inner]

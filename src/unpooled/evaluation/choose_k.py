@@ -8,14 +8,14 @@ it is Marriott's k^2 det W, Biometrics 27, 1971). The border says whether rows t
 pieces of one blob touch, whatever its shape. Both follow from sums.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from unpooled.protocol.algorithm import State, Steps, together, total
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter
 from unpooled.protocol.questions.description import AskBorders, AskCrossing
 from unpooled.typing import FloatArray
@@ -49,18 +49,21 @@ class Scores(Message):
 
 
 def score(
-    sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray, sums_of: Any = AskClusterSums
+    sites: tuple[SiteId, ...],
+    centers: FloatArray,
+    restarts: FloatArray,
+    sums_of: Callable[[FloatArray], Question[Any]] = AskClusterSums,
 ) -> Steps[Scores]:
     """Return the scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
 
     ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``.
     """
 
-    def ask(question: Any) -> Steps[Any]:
+    def ask(question: Question[Any]) -> Steps[Any]:
         answer = yield from total(sites, question)
         return answer
 
-    questions: list[Any] = [AskScatter(centers), sums_of(centers[None])]
+    questions: list[Question[Any]] = [AskScatter(centers), sums_of(centers[None])]
     questions += [AskBorders(centers)] if len(centers) > 1 else []
     questions += [AskCrossing(centers, restarts)] if len(restarts) else []
     # down: the centres; up: scatter about them, sums, rows at borders, and crossings with the restarts

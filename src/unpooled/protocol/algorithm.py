@@ -21,7 +21,7 @@ import numpy as np
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
 from unpooled.protocol.declarations import declared, once
-from unpooled.protocol.messages import A, Message, Question, R, SiteId
+from unpooled.protocol.messages import A, Message, Question, R, Reply, SiteId
 from unpooled.typing import FloatArray, Rows
 
 T = TypeVar("T")
@@ -387,22 +387,22 @@ def merged(steps: Steps[T]) -> Steps[T]:
 
 
 @once
-def _axis_of_sets(cls: Any) -> tuple[str, ...] | None:
+def _axis_of_sets(cls: type[Question[Any]]) -> tuple[str, ...] | None:
     """The fields of a question class with a leading axis R; None if it cannot be merged."""
+    names: tuple[str, ...] = cls.__match_args__
     with_sets = {name for name, declaration in declared(cls).items() if declaration.axes[:1] == ("R",)}
     reply = cls.reply_type()
     figures = declared(reply).values()
     whole = len(figures) == len(reply.__match_args__) and all(f.axes[:1] == ("R",) for f in figures)
-    return tuple(name for name in cls.__match_args__ if name in with_sets) if with_sets and whole else None
+    return tuple(name for name in names if name in with_sets) if with_sets and whole else None
 
 
-def _merge_key(ask: Ask[Any]) -> Any:
+def _merge_key(ask: Ask[Any]) -> tuple[object, ...] | None:
     """A key that is equal for asks whose questions can be merged; None if a question cannot be."""
-    question: Any = ask.question
-    sets = _axis_of_sets(type(question)) if isinstance(question, Question) else None
-    if sets is None:
+    question = ask.question
+    if not isinstance(question, Question) or (sets := _axis_of_sets(type(question))) is None:
         return None
-    names = type(question).__match_args__
+    names: tuple[str, ...] = type(question).__match_args__
     rest = tuple(getattr(question, n) if n not in sets else getattr(question, n).shape[1:] for n in names)
     return ask.verb, ask.sites, id(ask.transform), type(question), rest
 
@@ -416,18 +416,20 @@ def _merged(asks: Sequence[Ask[Any]]) -> Ask[Any]:
     return replace(asks[0], question=replace(questions[0], **joined))
 
 
-def _parted(asks: Sequence[Ask[Any]], answer: Any) -> list[Any]:
+def _parted(
+    asks: Sequence[Ask[Any]], answer: Reply | dict[SiteId, Reply]
+) -> Sequence[Reply | dict[SiteId, Reply]]:
     if len(asks) == 1:
         return [answer]
-    if asks[0].verb == "each":
+    if isinstance(answer, dict):
         apart = {site: _parts_of(asks, reply) for site, reply in answer.items()}
         return [{site: parts[i] for site, parts in apart.items()} for i in range(len(asks))]
     return _parts_of(asks, answer)
 
 
-def _parts_of(asks: Sequence[Ask[Any]], reply: Any) -> list[Any]:
+def _parts_of(asks: Sequence[Ask[Any]], reply: Reply) -> list[Reply]:
     """A reply of R sets as the replies that each of the merged questions asked for."""
-    sets = _axis_of_sets(type(asks[0].question)) or ()
+    sets = _axis_of_sets(type(asks[0].question_for(asks[0].sites[0]))) or ()
     kind, arrays = type(reply), [getattr(reply, name) for name in type(reply).__match_args__]
     parts, start = [], 0
     for ask in asks:
@@ -451,12 +453,12 @@ def shared(steps: Steps[T]) -> Steps[T]:
         return stop.value  # type: ignore[no-any-return]
 
 
-def _key(ask: Ask[Any]) -> Any:
+def _key(ask: Ask[Any]) -> tuple[object, ...]:
     """A key that is equal for asks of the same question, after the same transform, of the same sites."""
-    question: Any = ask.question
+    question = ask.question
     if not isinstance(question, Question):
-        return id(ask)
-    kind: Any = type(question)
-    values = (getattr(question, name) for name in kind.__match_args__)
+        return (id(ask),)
+    names: tuple[str, ...] = type(question).__match_args__
+    values = (getattr(question, name) for name in names)
     held = tuple((v.shape, v.dtype, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values)
-    return ask.verb, ask.sites, id(ask.transform), kind, held
+    return ask.verb, ask.sites, id(ask.transform), type(question), held

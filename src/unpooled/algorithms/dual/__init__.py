@@ -49,10 +49,10 @@ from unpooled.optimality.box import check_box, enclosing
 from unpooled.optimality.certificate import NODES
 from unpooled.optimality.exact import check_reach
 from unpooled.optimality.parts import sum_below
-from unpooled.optimality.questions import AskNode, AskObjective, AskOutside, AskRange
+from unpooled.optimality.questions import AskNode, AskObjective, AskOutside, AskRange, Objective
 from unpooled.protocol.algorithm import Steps, each, together, total
 from unpooled.protocol.messages import SiteId
-from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums
 from unpooled.typing import FloatArray, IntArray
 
 UPDATES = ("sg", "btm", "qnda", "bundle")
@@ -226,7 +226,7 @@ class Dual(Method, method="dual"):
         return self._moved(state, now)
 
     def _bounded(
-        self, state: DualState, now: Evaluated, tried: FloatArray, costs: Any, sums: Any
+        self, state: DualState, now: Evaluated, tried: FloatArray, costs: Objective, sums: ClusterSums
     ) -> DualState:
         """The bounds after a round, and a Lloyd step from the better of the tried centres."""
         upper, centers = state.upper_bound, state.centers
