@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.bench_rounds import Row, best
 from unpooled import Fuzzy, Simulation, kernels, run
-from unpooled.protocol.exchange import LazyRng, round_rng, run_protocol
+from unpooled.protocol.exchange import round_rng, run_protocol
 
 STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts little
 
@@ -21,7 +21,7 @@ def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:
     federation = federation_of(X)
     method = Fuzzy(k=len(start), init=start, n_starts=1)
     state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
-    return lambda: run_protocol(method.round(state, federation.sites, LazyRng(0, 1)), federation)
+    return lambda: run_protocol(method.round(state, federation.sites, round_rng(0, 1)), federation)
 
 
 def peer(X: np.ndarray, start: np.ndarray) -> Callable[[], np.ndarray]:

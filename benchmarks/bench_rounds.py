@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from unpooled import DWF, Simulation, kernels, run
-from unpooled.protocol.exchange import LazyRng, round_rng, run_protocol
+from unpooled.protocol.exchange import round_rng, run_protocol
 
 Row = tuple[str, float, float]
 
@@ -45,8 +45,8 @@ def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], obj
     method = DWF(k=k, local_steps=steps, init=X[:k].astype(float))
     state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
     names = map(str, count_from(1))  # a new run each time, so that no site has a cached reply
-    return lambda: run_protocol(  # with a lazy generator, as in run()
-        method.round(state, federation.sites, LazyRng(0, 1)), federation, run=next(names)
+    return lambda: run_protocol(
+        method.round(state, federation.sites, round_rng(0, 1)), federation, run=next(names)
     )
 
 

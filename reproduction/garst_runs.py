@@ -73,7 +73,9 @@ class FKMFromCenters(FKM):
     first: FloatArray  # (k, d)
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FKMState]:
-        return FKMState(self.first, float("inf"), float("nan"), 0.0, 0)
+        return FKMState(
+            centers=self.first, movement=float("inf"), inertia=float("nan"), threshold=0.0, rounds=0
+        )
         yield ()
 
 

@@ -33,7 +33,6 @@ from unpooled.data.scaling import Scaled
 from unpooled.errors import QueryRefusedError
 from unpooled.federation.remote import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import build_algorithm
 from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol
 from unpooled.protocol.messages import Refusal, Reply
 from unpooled.site import Guard
@@ -112,7 +111,7 @@ def bits(message: Any) -> bytes:
 
 def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterator[Any]:
     """The states after the start and after each of ``count`` rounds, finished or not."""
-    algorithm, sites = build_algorithm(algorithm), federation.sites
+    algorithm, sites = algorithm.build(), federation.sites
     state = run_protocol(algorithm.start(sites, round_rng(seed, 0)), federation, seed=seed)
     yield state
     for number in range(1, count + 1):

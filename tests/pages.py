@@ -96,7 +96,7 @@ def refreshed(page: Path) -> str:
 
 def with_methods(text: str) -> str:
     """A page with the table of methods, from what each declares, where the page has room for it."""
-    from unpooled.algorithms.method import list_methods
+    from unpooled.algorithms.registry import list_methods
 
     rows = ["| use it when | method | the coordinator needs |", "|---|---|---|"]
     for method in list_methods():

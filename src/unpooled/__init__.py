@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Restarts,
         Robust,
     )
-    from unpooled.algorithms.method import citation
+    from unpooled.algorithms.registry import citation
     from unpooled.app.cluster import Result, cluster
     from unpooled.data.readers.database import Database
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
@@ -69,7 +69,7 @@ _HOME = {
     "Site": "site",
     "SummarySettings": "privacy.microaggregation",
     "certify": "optimality.certify",
-    "citation": "algorithms.method",
+    "citation": "algorithms.registry",
     "cluster": "app.cluster",
     "exact_kmeans": "optimality.exact",
     "open_site": "site.open_site",

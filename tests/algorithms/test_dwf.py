@@ -212,7 +212,14 @@ def test_a_site_that_does_not_know_a_weighting_says_so():
 
 
 def state(movements, count):
-    return DWFState(START, START, np.array(movements), 0.0, 0.1, count)
+    return DWFState(
+        centers=START,
+        previous=START,
+        movements=np.array(movements),
+        inertia=0.0,
+        threshold=0.1,
+        rounds=count,
+    )
 
 
 def test_it_rests_below_the_threshold_and_not_before_the_least_number_of_rounds():

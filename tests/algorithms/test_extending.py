@@ -13,7 +13,7 @@ from helpers import bits, registered, split
 from pages import ROOT, blocks
 from unpooled import FederatedKMeans, LocalFederation, Restarts, Simulation, Site, run
 from unpooled.algorithms import METHODS
-from unpooled.algorithms.method import citation
+from unpooled.algorithms.registry import citation
 from unpooled.app.cli import app
 from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError, PolicyError

@@ -17,7 +17,13 @@ from unpooled.protocol.site_batch import SiteBatch
 def one_round(method, rows, centers, seed=0):
     """The state after one round from given centres."""
     federation = Simulation.from_rows(rows)
-    before = FKMState(np.asarray(centers, dtype=float), float("inf"), float("nan"), 0.0, 0)
+    before = FKMState(
+        centers=np.asarray(centers, dtype=float),
+        movement=float("inf"),
+        inertia=float("nan"),
+        threshold=0.0,
+        rounds=0,
+    )
     return run_protocol(
         method.round(before, federation.sites, round_rng(seed, 1)), federation, seed=seed, number=1
     )

@@ -141,7 +141,7 @@ def test_a_centre_moves_by_its_share_of_new_weight():
     total = weight = 0.0
     asked = set()
     for before, after in pairwise(states):
-        new = after.seen[0] - before.seen[0]  # two rows of a, or one of b
+        new = after.leader.seen[0] - before.leader.seen[0]  # two rows of a, or one of b
         total, weight = total + (6.0 if new == 1.0 else 0.0), weight + new
         assert after.centers[0, 0] == pytest.approx(total / weight)
         asked.add(new)
@@ -191,5 +191,5 @@ def test_a_round_does_not_change_the_state_it_is_given(rows):
     federation, method = Simulation.from_rows(rows), Lloyd(k=3, init="random")
     (first,) = rounds(method, federation, 0)
     before = bits(first)
-    run_protocol(method.round(first, federation.sites, np.random.default_rng(0)), federation)
+    run_protocol(method.build().round(first, federation.sites, np.random.default_rng(0)), federation)
     assert bits(first) == before

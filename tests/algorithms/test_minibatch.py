@@ -30,9 +30,16 @@ def one_round(method, rows, before, seed=0):
 def state(centers, **changes):
     centers = np.asarray(centers, dtype=float)
     zero = MiniBatchState(
-        centers, np.zeros_like(centers), np.zeros(len(centers), int), np.full(1, -9.0), np.full(1, 9.0),
-        np.inf, np.nan, 0.0, 0,
-    )  # fmt: skip
+        centers=centers,
+        velocity=np.zeros_like(centers),
+        unused=np.zeros(len(centers), int),
+        low=np.full(1, -9.0),
+        high=np.full(1, 9.0),
+        movement=np.inf,
+        inertia=np.nan,
+        threshold=0.0,
+        rounds=0,
+    )
     return replace(zero, **changes)
 
 

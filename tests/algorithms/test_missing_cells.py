@@ -15,7 +15,7 @@ from unpooled.data.transforms import Category, Number
 from unpooled.errors import InputError, QueryRefusedError, UnpooledError
 from unpooled.evaluation import Analysis
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
-from unpooled.protocol.algorithm import total, transformed
+from unpooled.protocol.algorithm import Algorithm, total, transformed
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter
 from unpooled.protocol.questions.description import AskBorders, AskCrossing, AskOutline
@@ -100,7 +100,7 @@ def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(fused
             centers, last = state.centers, state.inertia
 
 
-class _Viewed:
+class _Viewed(Algorithm):
     """A method whose questions read transformed rows."""
 
     def __init__(self, method, preparation):

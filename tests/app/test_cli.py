@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled import __version__
-from unpooled.algorithms.method import citation, list_methods
+from unpooled.algorithms.registry import citation, list_methods
 from unpooled.app.cli import app
 from unpooled.errors import InputError
 

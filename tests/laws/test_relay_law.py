@@ -16,7 +16,6 @@ from unpooled.evaluation import Analysis
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import build_algorithm
 from unpooled.protocol.exchange import Federation
 
 ANY = RelayRules(min_sites=1, quorum=1.0)
@@ -128,7 +127,7 @@ def test_law_without_exact_sums_trees_and_flat_agree_to_rounding(seed):
 def test_exact_sums_are_the_same_fused_or_site_by_site_in_any_order(name):
     """Also with names that sort otherwise: then every sum is taken in another order."""
     rows = small(5)
-    algorithm = build_algorithm(ALGORITHMS[name](max_rounds=3))
+    algorithm = ALGORITHMS[name](max_rounds=3).build()
     fused = run(algorithm, Simulation.from_rows(rows, exact_sums=True, n_threads=2), seed=1)
     alone = run(algorithm, LocalFederation.from_rows(rows, exact_sums=True), seed=1)
     assert bits(fused.state) == bits(alone.state)

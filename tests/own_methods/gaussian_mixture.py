@@ -10,11 +10,11 @@ from unpooled.protocol import (
     Centers,
     Count,
     FloatArray,
-    Message,
     Numbers,
     Question,
     SiteBatch,
     SiteId,
+    State,
     Steps,
     Sum,
     Summable,
@@ -68,7 +68,7 @@ class AskMoments(Question[Moments], prefix="cold"):
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureState(Message, prefix="cold"):
+class MixtureState(State, prefix="cold"):
     centers: FloatArray  # (k, d)
     movement: float
     inertia: float  # minus the log likelihood

@@ -16,11 +16,11 @@ from unpooled.protocol import (
     Centers,
     Count,
     FloatArray,
-    Message,
     Numbers,
     Question,
     SiteBatch,
     SiteId,
+    State,
     Steps,
     Sum,
     Summable,
@@ -78,7 +78,7 @@ class AskBelow(Question[Below], prefix="cold"):
 
 
 @dataclass(frozen=True, eq=False)
-class KMediansState(Message, prefix="cold"):
+class KMediansState(State, prefix="cold"):
     centers: FloatArray  # (k, d)
     movement: float
     inertia: float

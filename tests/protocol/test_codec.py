@@ -18,9 +18,11 @@ import unpooled
 from helpers import ALGORITHMS, bits
 from unpooled import DWF, Restarts, Simulation, run
 from unpooled.algorithms import Method
+from unpooled.algorithms.lloyd import LloydState
 from unpooled.data.transforms import Affine
 from unpooled.errors import CodecError
 from unpooled.protocol import codec
+from unpooled.protocol.algorithm import State
 from unpooled.protocol.exchange import Part, Request, RequestId, size
 from unpooled.protocol.field_types import field_hints
 from unpooled.protocol.messages import Message, Refusal
@@ -141,6 +143,8 @@ def value_for(hint: Any) -> Any:
         return {"key": value_for(args[1])}
     if dataclasses.is_dataclass(origin or hint) and named(origin or hint):
         return example(origin or hint)
+    if hint is State:  # of its subclasses, one that holds no further state
+        return example(LloydState)
     simple = {int: 3, float: 0.5, str: "text", bool: True}
     if hint in simple:
         return simple[hint]

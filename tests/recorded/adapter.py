@@ -37,12 +37,15 @@ from unpooled import (
     run,
 )
 from unpooled.algorithms import METHODS
+from unpooled.algorithms.restart_rules import ComparedState
+from unpooled.algorithms.restarts import RestartsState
 from unpooled.app.cli import app
 from unpooled.data.scaling import Scaled
 from unpooled.errors import CheckpointError
 from unpooled.federation.remote import RemoteFederation as Posting
 from unpooled.kernels import BACKEND, ISA
 from unpooled.privacy.secure_sum.site_mask import site_masks
+from unpooled.protocol.algorithm import State, WrapperState
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse as policy
@@ -64,7 +67,7 @@ STATED = (
     "separation",
     "trial_excess",
 )
-"""The attributes of a state besides its centres, where it has them; ``inner_state`` finds the state."""
+"""The attributes of a state besides its centres, where it has them; ``stated`` finds the state."""
 
 __all__ = [
     "BACKEND",
@@ -102,20 +105,32 @@ __all__ = [
     "exact_kmeans",
     "experiment",
     "fixed_noise",
-    "inner_state",
     "open_site",
     "policy",
     "reproduce",
     "run",
     "site_masks",
+    "stated",
     "unpacked",
     "verify",
 ]
 
 
-def inner_state(state: Any) -> Any:
-    """The state of the method itself, where columns were scaled for it."""
-    return getattr(state, "inner", state)
+def stated(state: Any) -> dict[str, Any]:
+    """What a state holds of ``STATED``; of several starts also what the state of the best one holds."""
+    state = getattr(state, "inner", state)  # where columns were scaled
+    compared = isinstance(state, RestartsState)
+    sources = [state, state.leader] if compared and not state.compared_at_end else [state]
+    out = {}
+    for name in STATED:
+        if name == "scores" and compared and state.compared_at_end:
+            continue
+        for source in sources:
+            own = [kind for kind in type(source).__mro__ if kind not in (State, WrapperState, ComparedState)]
+            if name in vars(source) or any(name in vars(kind) for kind in own):
+                out[name] = getattr(source, name)
+                break
+    return out
 
 
 def reproduce(*words: Any) -> str:

@@ -77,8 +77,7 @@ def of_run(done: Any) -> dict[str, Any]:
     silent = {r.round: r.silent for r in history if r.silent}
     if silent:
         described["silent"] = {"sha256": of_json(silent)}
-    state = a.inner_state(done.state)
-    stated = {name: plain(getattr(state, name)) for name in a.STATED if hasattr(state, name)}
+    stated = {name: plain(value) for name, value in a.stated(done.state).items()}
     return {**described, "state": stated} if stated else described
 
 

@@ -12,10 +12,11 @@ from unpooled.algorithms.fkm import FKM
 from unpooled.algorithms.fuzzy import Fuzzy
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.algorithms.method import METHODS, Method
+from unpooled.algorithms.method import Method
 from unpooled.algorithms.minibatch import MiniBatch
 from unpooled.algorithms.private.private_kmeans import Private
 from unpooled.algorithms.private.private_state import PrivateState
+from unpooled.algorithms.registry import METHODS
 from unpooled.algorithms.restarts import Restarts
 from unpooled.algorithms.robust import Robust
 

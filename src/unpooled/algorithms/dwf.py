@@ -24,13 +24,14 @@ import numpy as np
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
 from unpooled.algorithms.kfed import KFed
-from unpooled.algorithms.method import Method, WorkLimits, sample_sites
+from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.participation import sample_sites
 from unpooled.algorithms.seeding import starts
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Steps, total
+from unpooled.protocol.algorithm import State, Steps, total
 from unpooled.protocol.declarations import Centers, Count, Figure, Mean, Repeats, Sum, Value
 from unpooled.protocol.limits import MAX_STEPS
-from unpooled.protocol.messages import Message, Question, SiteId, Summable
+from unpooled.protocol.messages import Question, SiteId, Summable
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, add_in_order
 from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
@@ -139,8 +140,8 @@ class AskLocalMoves(Question[LocalMoves]):
         return {**declared, **unweighted, "inertia": Sum("k", min_value=-1e-6)}
 
 
-@dataclass(frozen=True, eq=False)
-class DWFState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DWFState(State):
     """The centres, the previous ones, and the movements that the stopping rules use."""
 
     centers: FloatArray  # (k, d)
@@ -230,7 +231,14 @@ class DWF(Method, method="dwf"):
             )
             centers, spread = seeding.centers[0], seeding.spread
         threshold = self.tol if self.tol_kind == "absolute" else float(np.sqrt(self.tol * spread))
-        return DWFState(centers, centers, np.zeros(0), float("inf"), threshold, 0)
+        return DWFState(
+            centers=centers,
+            previous=centers,
+            movements=np.zeros(0),
+            inertia=float("inf"),
+            threshold=threshold,
+            rounds=0,
+        )
 
     def round(self, state: DWFState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DWFState]:
         asked = sample_sites(sites, self.participation, rng)

@@ -25,11 +25,12 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.method import Method, WorkLimits, sample_sites
+from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.participation import sample_sites
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Steps, each
+from unpooled.protocol.algorithm import State, Steps, each
 from unpooled.protocol.declarations import Centers, Setting
-from unpooled.protocol.messages import Message, Question, SiteId
+from unpooled.protocol.messages import Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans, LocalMeans, disclosed_means
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.typing import FloatArray
@@ -63,8 +64,8 @@ class AskOneStep(Question[LocalMeans]):
         return {"disclosed": len(self.centers)}
 
 
-@dataclass(frozen=True, eq=False)
-class FKMState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FKMState(State):
     """The global centres. A cluster's index has no identity from round to round where the server restarts."""
 
     centers: FloatArray  # (k, d)
@@ -119,6 +120,10 @@ class FKM(Method, method="fkm"):
     def own_start(self) -> bool:
         return True
 
+    @property
+    def stops_at_rest(self) -> bool:
+        return self.stop and super().stops_at_rest
+
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FKMState]:
         # down: k; up: means and counts after one assignment to each site's own k-means++ seeds
         replies = yield from each(sites, AskLocalMeans(self.clusters, 1, 1, self.p))
@@ -132,7 +137,9 @@ class FKM(Method, method="fkm"):
             (means - np.average(means, axis=0, weights=counts)) ** 2, axis=0, weights=counts
         )
         threshold = float(np.sqrt(self.tol * variance.mean()))
-        return FKMState(centers, float("inf"), float("nan"), threshold, 0)
+        return FKMState(
+            centers=centers, movement=float("inf"), inertia=float("nan"), threshold=threshold, rounds=0
+        )
 
     def round(self, state: FKMState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FKMState]:
         asked = sample_sites(sites, self.participation, rng)

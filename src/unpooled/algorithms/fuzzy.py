@@ -26,11 +26,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import Method, RestartRules, WorkLimits, is_full, sample_sites
+from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.participation import is_full, sample_sites
+from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import Starts, spread_of
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Algorithm, Steps, each, together, total
-from unpooled.protocol.messages import Message, Question, SiteId
+from unpooled.protocol.algorithm import Steps, each, together, total
+from unpooled.protocol.messages import Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans, AskMoments
 from unpooled.protocol.questions.fuzzy_sums import (
     LOCAL_STEPS,
@@ -46,8 +48,8 @@ from unpooled.protocol.questions.fuzzy_sums import (
 from unpooled.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class FuzzyState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FuzzyState(ComparedState):
     """One fuzzy clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
@@ -59,11 +61,6 @@ class FuzzyState(Message):
     n: float  # rows in all
     idle: float  # J_m per row if all centres were the grand mean
     rounds: int
-
-    @property
-    def suppressed(self) -> bool:
-        """True if a site suppressed rows."""
-        return self.score > self.inertia
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,7 +85,6 @@ class Fuzzy(Method, method="fuzzy"):
         AskBorderline,
         AskDirections,
     )
-    restart_rules = RestartRules(tie_tolerance=1e-6, score_slack=1.005, duplicate_distance=0.02)
 
     m: float = 2.0
     merge: Literal["avg1", "avg2"] = "avg1"
@@ -148,14 +144,19 @@ class Fuzzy(Method, method="fuzzy"):
         return self.unit_start
 
     @property
-    def n_concurrent_starts(self) -> int:
-        return self.n_starts if self.merge == "avg1" else 0
+    def fuzzifier(self) -> float:
+        return self.m
 
-    def with_restarts(self, n: int | None) -> Algorithm[FuzzyState]:
+    @property
+    def restart_rules(self) -> RestartRules | None:
+        if self.merge == "avg2":
+            return None
+        return RestartRules(
+            tie_tolerance=1e-6, drop=self.local_steps == 1, score_slack=1.005, duplicate_distance=0.02
+        )
+
+    def with_restarts(self, n: int | None) -> Self:
         return self if n is None else replace(self, n_starts=n)
-
-    def may_drop_starts(self, sites: tuple[SiteId, ...]) -> bool:
-        return is_full(self.participation, sites) and self.local_steps == 1
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
         if not self.unit_start:

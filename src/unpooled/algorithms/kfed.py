@@ -26,13 +26,14 @@ from typing import Annotated, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import Method, WorkLimits, sample_sites
+from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.participation import sample_sites
 from unpooled.algorithms.seeding import merge_means
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Steps, each
+from unpooled.protocol.algorithm import State, Steps, each
 from unpooled.protocol.declarations import Length, Repeats
 from unpooled.protocol.limits import MAX_STEPS
-from unpooled.protocol.messages import Message, Question, SiteId
+from unpooled.protocol.messages import Question, SiteId
 from unpooled.protocol.questions.cluster_sums import LOCAL_STEPS, AskLocalMeans, LocalMeans, disclosed_means
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.typing import FloatArray
@@ -99,7 +100,7 @@ def _clear_means(X: FloatArray, Y: FloatArray, centers: FloatArray) -> FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class KFedState(Message):
+class KFedState(State):
     """Centres after the one exchange."""
 
     centers: FloatArray  # (k, d)

@@ -15,22 +15,24 @@ Statistician 70, 2016), whose filled cells add nothing to the sums. See docs/met
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Self
 
 import numpy as np
 
-from unpooled.algorithms.method import Method, RestartRules, is_full, sample_sites
+from unpooled.algorithms.method import Method
+from unpooled.algorithms.participation import is_full, sample_sites
+from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import WITH_MISSING, Starts
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Algorithm, Steps, total
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.algorithm import Steps, total
+from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskDrawnSums
 from unpooled.protocol.questions.sums_with_missing import AskObservedMoments, AskObservedSums
 from unpooled.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class LloydState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LloydState(ComparedState):
     """One clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
@@ -68,26 +70,19 @@ class Lloyd(Method, method="lloyd"):
             raise InputError(f"Lloyd: n_starts must be >= 1, got {self.n_starts}")
 
     @property
-    def n_concurrent_starts(self) -> int:
-        return self.n_starts
-
-    @property
     def supports_missing(self) -> bool:
         """False for local k-means at the sites, which has no form for missing cells."""
         return not isinstance(self.init, str) or self.init != "k-fed"
 
-    def with_missing(self) -> Any:
+    def with_missing(self) -> "LloydWithMissing":
         if not self.supports_missing:
             raise InputError(
                 "--missing keep: the start k-fed needs rows without missing values. Use init adaptive"
             )
         return LloydWithMissing(**{f.name: getattr(self, f.name) for f in fields(self)})
 
-    def with_restarts(self, n: int | None) -> Algorithm[LloydState]:
+    def with_restarts(self, n: int | None) -> Self:
         return self if n is None else replace(self, n_starts=n)
-
-    def may_drop_starts(self, sites: tuple[SiteId, ...]) -> bool:
-        return is_full(self.participation, sites)
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[LloydState]:
         seeding = yield from self.seeds(sites, 1, rng)
@@ -145,5 +140,5 @@ class LloydWithMissing(Lloyd):
     )
     question_set = WITH_MISSING
 
-    def with_missing(self) -> Any:
+    def with_missing(self) -> "LloydWithMissing":
         return self

@@ -19,13 +19,14 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.method import Method, WorkLimits, sample_sites, share_or_zero
+from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.participation import sample_sites
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Steps, total
+from unpooled.protocol.algorithm import State, Steps, total
 from unpooled.protocol.declarations import Centers, Count, Repeats, Setting, Sum
 from unpooled.protocol.limits import MAX_EPOCHS
-from unpooled.protocol.messages import Message, Question, SiteId, Summable
+from unpooled.protocol.messages import Question, SiteId, Summable
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.suppression import zero_suppressed
 from unpooled.typing import FloatArray, IntArray
@@ -71,8 +72,8 @@ class AskEpochs(Question[EpochMoves]):
         return ReplyBatch(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(batch))
 
 
-@dataclass(frozen=True, eq=False)
-class MiniBatchState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MiniBatchState(State):
     """Centres, their velocity, and the number of rounds for which each has been nearly unused."""
 
     centers: FloatArray  # (k, d)
@@ -155,6 +156,10 @@ class MiniBatch(Method, method="mini-batch"):
     def own_start(self) -> bool:
         return self.start_uniform
 
+    @property
+    def stops_at_rest(self) -> bool:
+        return self.stop and super().stops_at_rest
+
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[MiniBatchState]:
         k = self.clusters
         moments = yield from spread_of(sites)
@@ -188,7 +193,7 @@ class MiniBatch(Method, method="mini-batch"):
         question = AskEpochs(state.centers, self.epochs, self.batch, self.client_rate)
         moves = yield from total(asked, question)
 
-        update = share_or_zero(moves.weighted, moves.counts)
+        update = updates.share_or_zero(moves.weighted, moves.counts)
         velocity = updates.ema(state.velocity, update, self.learning_rate, self.momentum)
         centers = state.centers + velocity
         unused = np.where(moves.counts < self.reassign_below * moves.rows, state.unused + 1, 0)

@@ -1,102 +1,57 @@
 """Restarts of any method in the same exchanges; the best one is the result.
 
-Two ways. ``Restarts(method, n)`` runs every restart to its end and then compares them, in one more exchange:
-algorithm 1 of Holzer et al. calls this n_init. ``ConcurrentRestarts(method)`` compares them after every
-round, for methods that declare rules for it (``Method.restart_rules``): their questions are merged into one
-with R sets of centres, a start is dropped once it rests or cannot win, and the leader runs to a smaller
-movement. Ten starts cost the exchanges of the longest one.
+Without rules every restart runs to its end, and one more exchange compares them: algorithm 1 of Holzer et
+al. calls this n_init. With rules (``Method.restart_rules``) they are compared after every round: their
+questions are merged into one with R sets of centres, a start is dropped once it rests or cannot win, and the
+leader runs to a smaller movement. Ten starts cost the exchanges of the longest one.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 
-from unpooled import kernels
-from unpooled.algorithms.method import Method, RestartRules
-from unpooled.algorithms.seeding import starts
+from unpooled.algorithms.method import Method
+from unpooled.algorithms.participation import is_full
+from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Algorithm, CopiedRng, Steps, build_algorithm, merged, together
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, merged, together
+from unpooled.protocol.messages import SiteId
 from unpooled.typing import BoolArray, FloatArray, IntArray
 
 DEFAULT_RESTARTS = 10  # the default number of restarts
 
 
-# ---------------------------------------------------------------- one start
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RestartsState(WrapperState):
+    """R starts between two rounds, and their comparison."""
 
+    states: tuple[State, ...]  # (R) of the method
+    rounds: int  # of the method, without the one that compares restarts at the end
+    active: BoolArray  # (R,) still asked about
+    best: int  # the one that leads; -1 before any comparison
+    inertias: FloatArray  # (R,) before each start's last step, or of the final centres; nan: not known yet
+    movement: float  # the largest of all starts; that of the leader, where all stop with it
+    compared_at_end: bool
+    scores: FloatArray  # (R,) of the last round that each took part in; inf before the first
+    lowest: FloatArray  # (R,) the lowest score so far
+    stale: IntArray  # (R,) rounds since it fell
+    lead: float  # the lowest score of all so far
+    lead_stale: int  # rounds since it fell
 
-@dataclass(frozen=True, eq=False)
-class RoundLimitedState(Message):
-    """The number of rounds, and a state that does not count them itself."""
+    @property
+    def leader(self) -> State:
+        return self.states[max(self.best, 0)].leader
 
-    inner: Any
-    rounds: int
+    @property
+    def leader_movement(self) -> float:
+        return self.movement if self.compared_at_end else self.leader.movement
 
     @property
     def centers(self) -> FloatArray:
-        centers: FloatArray = self.inner.centers
-        return centers
-
-    @property
-    def movement(self) -> float:
-        return float(self.inner.movement)
-
-    @property
-    def inertia(self) -> float:
-        return float(self.inner.inertia)
-
-    def __getattr__(self, name: str) -> Any:
-        """Any other attribute of the inner state."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-
-@dataclass(frozen=True, eq=False)
-class RoundLimited(Message):
-    """A method that ends after ``max_rounds``, even if its ``finished`` does not check them."""
-
-    inner: Method
-
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[Any]:
-        inner: Any = self.inner
-        state = yield from inner.start(sites, rng)
-        return state if hasattr(state, "rounds") or inner.finished(state) else RoundLimitedState(state, 0)
-
-    def round(self, state: Any, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[Any]:
-        inner: Any = self.inner
-        if not isinstance(state, RoundLimitedState):
-            return (yield from inner.round(state, sites, rng))
-        return RoundLimitedState((yield from inner.round(state.inner, sites, rng)), state.rounds + 1)
-
-    def finished(self, state: Any) -> bool:
-        inner: Any = self.inner
-        if not isinstance(state, RoundLimitedState):
-            return bool(inner.finished(state))
-        return state.rounds >= self.inner.max_rounds or bool(inner.finished(state.inner))
-
-
-# ---------------------------------------------------------------- each start to its end
-
-
-@dataclass(frozen=True, eq=False)
-class RestartsState(Message):
-    """The restarts' own states; ``best`` is their index once they are scored, -1 before."""
-
-    states: tuple[Any, ...]
-    inertias: FloatArray  # (R,) of the final centres; nan before they are scored
-    best: int
-
-    @property
-    def centers(self) -> FloatArray:
-        centers: FloatArray = self.states[max(self.best, 0)].centers
-        return centers
-
-    @property
-    def movement(self) -> float:
-        return max(float(s.movement) for s in self.states)
+        return self.leader.centers
 
     @property
     def inertia(self) -> float:
@@ -107,173 +62,123 @@ class RestartsState(Message):
 
     @property
     def candidates(self) -> tuple[FloatArray, FloatArray, int]:
-        """The centres of every restart (R, k, d), their inertia (R,), and which is best."""
         return np.stack([s.centers for s in self.states]), self.inertias, max(self.best, 0)
+
+    @property
+    def comparison_rounds(self) -> int:
+        return int(self.compared_at_end and self.best >= 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Restarts(Message):
+class Restarts(Wrapper[RestartsState]):
     """``n`` restarts of ``inner``. With an adaptive start one seeding serves them all."""
 
-    inner: Method
     n: int = DEFAULT_RESTARTS
+    rules: RestartRules | None = None  # None: each restart runs to its end, and then they are compared
 
     def __post_init__(self) -> None:
+        if not isinstance(self.innermost, Method):
+            raise InputError(f"Restarts needs a Method, and {type(self.innermost).__name__} is not one")
         if self.n < 1:
             raise InputError(f"Restarts: n must be >= 1, got {self.n}")
 
     @property
-    def k(self) -> int | None:
-        return self.inner.k
+    def method(self) -> Method:
+        """The method that is restarted."""
+        return cast(Method, self.innermost)
 
-    def with_init(self, change: Callable[[Any], Any]) -> Self:
-        return replace(self, inner=self.inner.with_init(change))
+    def build(self) -> Self:
+        return super().build() if self.rules is None else self
 
-    def with_restarts(self, n: int | None) -> Algorithm[Any]:
+    def with_restarts(self, n: int | None) -> Self:
         return self if n is None else replace(self, n=n)
 
-    @property
-    def supports_missing(self) -> bool:
-        return self.inner.supports_missing
-
-    def with_missing(self) -> Self:
-        return replace(self, inner=self.inner.with_missing())
-
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RestartsState]:
-        inner = self.inner
-        restarts = [inner] * self.n
-        if not inner.own_start and isinstance(inner.init, str) and inner.init == "adaptive":
-            seeding = yield from starts(
-                sites, inner.clusters, inner.init, self.n, rng, min_cluster_size=inner.min_cluster_size
-            )
-            restarts = [replace(inner, init=centers) for centers in seeding.centers]
-        rngs = rng.spawn(len(restarts))
-        runs = [build_algorithm(m).start(sites, r) for m, r in zip(restarts, rngs, strict=True)]
-        states = yield from together(runs)
-        return RestartsState(tuple(states), np.full(len(states), np.nan), -1)
-
-    def round(
-        self, state: RestartsState, sites: tuple[SiteId, ...], rng: np.random.Generator
-    ) -> Steps[RestartsState]:
-        inner = build_algorithm(self.inner)
-        rngs = rng.spawn(len(state.states))
-        going = [i for i, s in enumerate(state.states) if not inner.finished(s)]
-        if not going and self.inner.own_objective:
-            own = np.array([float(s.inertia) for s in state.states])
-            lowest = float(np.nanmin(own))
-            return replace(state, inertias=own, best=int(np.argmax(own <= lowest + 1e-6 * abs(lowest))))
-        if not going:
-            centers = np.stack([s.centers for s in state.states])
-            inertias, scores = yield from self.inner.score_restarts(sites, centers)
-            return replace(state, inertias=inertias, best=int(np.argmax(scores <= (1 + 1e-6) * scores.min())))
-        moved = yield from together([inner.round(state.states[i], sites, rngs[i]) for i in going])
-        states = list(state.states)
-        for i, new in zip(going, moved, strict=True):
-            states[i] = new
-        return replace(state, states=tuple(states))
-
-    def finished(self, state: RestartsState) -> bool:
-        return state.best >= 0
-
-
-# ---------------------------------------------------------------- side by side
-
-
-@dataclass(frozen=True, eq=False)
-class ConcurrentRestartsState(Message):
-    """R starts between two rounds, and their comparison."""
-
-    states: tuple[Any, ...]  # (R) of the method
-    scores: FloatArray  # (R,) of the last round that each took part in; inf before the first
-    active: BoolArray  # (R,) still asked about
-    lowest: FloatArray  # (R,) the lowest score so far
-    stale: IntArray  # (R,) rounds since it fell
-    lead: float  # the lowest score of all so far
-    lead_stale: int  # rounds since it fell
-    best: int
-    movement: float  # the largest of all starts; that of the leader, where all stop with it
-    rounds: int
-
-    @property
-    def leader(self) -> Any:
-        """The state of the start that leads."""
-        return self.states[self.best]
-
-    def __getattr__(self, name: str) -> Any:
-        """Any other attribute of the leader's state, e.g. the suspects of Robust."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.leader, name)
-
-    @property
-    def centers(self) -> FloatArray:
-        centers: FloatArray = self.leader.centers
-        return centers
-
-    @property
-    def inertia(self) -> float:
-        return float(self.leader.inertia)
-
-    @property
-    def inertias(self) -> FloatArray:
-        """(R,) of the centres before each start's last step."""
-        return np.array([float(s.inertia) for s in self.states])
-
-    @property
-    def candidates(self) -> tuple[FloatArray, FloatArray, int]:
-        """The centres of every start (R, k, d), their inertia (R,), and which is best."""
-        return np.stack([s.centers for s in self.states]), self.inertias, self.best
-
-
-@dataclass(frozen=True, eq=False)
-class ConcurrentRestarts(Message):
-    """The starts of a method, run and compared round by round."""
-
-    inner: Method
-
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[ConcurrentRestartsState]:
-        seeding = yield from self.inner.seeds(sites, self.inner.n_concurrent_starts, rng)
-        R = len(seeding.centers)
-        return ConcurrentRestartsState(
-            states=tuple(self.inner.begin(centers, seeding) for centers in seeding.centers),
+        states: list[State]
+        if self.rules is None:
+            states = yield from self._started(sites, rng)
+            active = [not self.inner.ended(state, 0) for state in states]
+        else:
+            seeding = yield from self.method.seeds(sites, self.n, rng)
+            states = [self.method.begin(centers, seeding) for centers in seeding.centers]
+            active = [True] * len(states)
+        R = len(states)
+        return RestartsState(
+            states=tuple(states),
+            rounds=0,
+            active=np.array(active),
+            best=-1 if self.rules is None else 0,
+            inertias=np.full(R, np.nan) if self.rules is None else _inertias(states),
+            movement=max(float(s.movement) for s in states),
+            compared_at_end=self.rules is None,
             scores=np.full(R, np.inf),
-            active=np.ones(R, dtype=np.bool_),
             lowest=np.full(R, np.inf),
             stale=np.zeros(R, dtype=np.int64),
             lead=np.inf,
             lead_stale=0,
-            best=0,
-            movement=np.inf,
-            rounds=0,
         )
 
+    def _started(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[list[State]]:
+        """The restarts, each by the start of its method; one adaptive seeding gives all their centres."""
+        restarts = [self.inner] * self.n
+        adaptive = isinstance(self.method.init, str) and self.method.init == "adaptive"
+        if adaptive and not self.method.own_start:
+            seeding = yield from self.method.seeds(sites, self.n, rng)
+            restarts = [self.inner.with_init(centers) for centers in seeding.centers]
+        rngs = rng.spawn(len(restarts))
+        return (yield from together([m.start(sites, r) for m, r in zip(restarts, rngs, strict=True)]))
+
     def round(
-        self, state: ConcurrentRestartsState, sites: tuple[SiteId, ...], rng: np.random.Generator
-    ) -> Steps[ConcurrentRestartsState]:
-        inner: Any = self.inner
+        self, state: RestartsState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[RestartsState]:
         active = np.flatnonzero(state.active)
-        # equal random draws for all starts, so that they ask the same sites and can share one question
-        steps = [
-            inner.round(state.states[i], sites, cast(np.random.Generator, CopiedRng(rng))) for i in active
-        ]
-        moved = yield from merged(together(steps))
+        if not len(active):
+            return (yield from self._compared_at_end(state, sites))
+        rngs = self._rngs(len(state.states), sites, rng)
+        steps = together([self.inner.round(state.states[i], sites, rngs[i]) for i in active])
+        moved = yield from steps if self.rules is None else merged(steps)
         states = list(state.states)
         for i, new in zip(active, moved, strict=True):
             states[i] = new
-        return self._compared(state, active, tuple(states), sites)
+        after = replace(
+            state,
+            states=tuple(states),
+            rounds=state.rounds + 1,
+            movement=max(float(s.movement) for s in states),
+        )
+        if self.rules is None:
+            ended = np.array([self.inner.ended(s, after.rounds) for s in states])
+            return replace(after, active=state.active & ~ended)
+        return self._compared(self.rules, after, active, sites)
+
+    def _rngs(
+        self, count: int, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> list[np.random.Generator]:
+        """A generator for every start. Starts side by side ask the same sites, to share one question."""
+        if self.rules is None:
+            return rng.spawn(count)
+        if is_full(self.method.participation, sites):
+            return [rng] * count
+        return [deepcopy(rng) for _ in range(count)]
+
+    def _compared_at_end(self, state: RestartsState, sites: tuple[SiteId, ...]) -> Steps[RestartsState]:
+        if self.method.own_objective:
+            own = _inertias(state.states)
+            lowest = float(np.nanmin(own))
+            return replace(state, inertias=own, best=int(np.argmax(own <= lowest + 1e-6 * abs(lowest))))
+        centers = np.stack([s.centers for s in state.states])
+        inertias, scores = yield from self.method.score_restarts(sites, centers)
+        return replace(state, inertias=inertias, best=int(np.argmax(scores <= (1 + 1e-6) * scores.min())))
 
     def _compared(
-        self,
-        state: ConcurrentRestartsState,
-        active: IntArray,
-        states: tuple[Any, ...],
-        sites: tuple[SiteId, ...],
-    ) -> ConcurrentRestartsState:
-        rules = self.inner.restart_rules or RestartRules()
+        self, rules: RestartRules, state: RestartsState, active: IntArray, sites: tuple[SiteId, ...]
+    ) -> RestartsState:
+        """The state after a round in which the ``active`` starts took part."""
+        states = cast(tuple[ComparedState, ...], state.states)
         scores = state.scores.copy()
         scores[active] = [states[i].score for i in active]
         lead = float(scores.min())
-        fell = state.lowest[active] - scores[active] > 0.01 * self.inner.tol * scores[active]
+        fell = state.lowest[active] - scores[active] > 0.01 * self.method.tol * scores[active]
         stale = state.stale.copy()
         stale[active] = np.where(fell, 0, stale[active] + 1)
         best = int(np.argmax(scores <= (1 + rules.tie_tolerance) * lead))
@@ -283,62 +188,35 @@ class ConcurrentRestarts(Message):
             leader = states[best]
             going[:] = leader.movement > leader.threshold and lead_stale < rules.leader_max_stale_rounds
         else:
-            going[active] = self._going(rules, state, active, states, scores, stale, sites)
-        return ConcurrentRestartsState(
-            states=states,
-            scores=scores,
+            taking_part = [states[i] for i in active]
+            going[active] = rules.still_moving(taking_part, scores[active], lead)
+            if rules.drop and is_full(self.method.participation, sites):
+                going[active] &= rules.can_win(
+                    taking_part, state.scores[active], scores[active], stale[active], lead
+                )
+        return replace(
+            state,
             active=going,
+            best=best,
+            inertias=_inertias(states),
+            movement=float(states[best].movement) if rules.leader_max_stale_rounds else state.movement,
+            scores=scores,
             lowest=np.minimum(state.lowest, scores),
             stale=stale,
             lead=min(state.lead, lead),
             lead_stale=lead_stale,
-            best=best,
-            movement=float(
-                states[best].movement if rules.leader_max_stale_rounds else max(s.movement for s in states)
-            ),
-            rounds=state.rounds + 1,
         )
 
-    def _going(
-        self,
-        rules: RestartRules,
-        state: ConcurrentRestartsState,
-        active: IntArray,
-        states: tuple[Any, ...],
-        scores: FloatArray,
-        stale: IntArray,
-        sites: tuple[SiteId, ...],
-    ) -> BoolArray:
-        """Mask of the active starts that still move and can still win."""
-        current, lead = scores[active], float(scores.min())
-        moved = np.array([states[i].movement for i in active])
-        rest = states[0].threshold * np.where(current == lead, rules.leader_tolerance, 1.0)
-        going: BoolArray = moved > rest
-        if not self.inner.may_drop_starts(sites):
-            return going
-        suppressed = any(states[i].suppressed for i in active)
-        gain = state.scores[active] - current  # infinite in the first round
-        slack = rules.score_slack_suppressed if suppressed else rules.score_slack
-        going &= current - rules.patience * np.maximum(gain, 0.0) <= slack * lead
-        patience = rules.max_stale_rounds_suppressed if suppressed else rules.max_stale_rounds
-        if patience is not None:
-            going &= stale[active] < patience
-        if rules.duplicate_distance:
-            near = rules.duplicate_distance * np.sqrt(lead / max(states[0].n, 1e-300))
-            going &= ~_repeated([states[i].centers for i in active], near)
-        return going
+    def finished(self, state: RestartsState) -> bool:
+        if self.rules is None:
+            return state.best >= 0
+        return state.rounds >= self.method.max_rounds or not state.active.any()
 
-    def finished(self, state: ConcurrentRestartsState) -> bool:
-        return state.rounds >= self.inner.max_rounds or not state.active.any()
+    def ran_out(self, state: RestartsState) -> bool:
+        if self.rules is None:
+            return self.inner.ran_out(state.states[max(state.best, 0)])
+        return state.rounds >= self.method.max_rounds and bool(state.active[state.best])
 
 
-def _repeated(centers: list[FloatArray], near: float) -> BoolArray:
-    """(R,) True where an earlier start has the same centres, in any order."""
-    out = np.zeros(len(centers), dtype=np.bool_)
-    for i in range(len(centers)):
-        out[i] = any(not out[j] and _alike(centers[i], centers[j], near) for j in range(i))
-    return out
-
-
-def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
-    return all(kernels.nearest(x, y).sqdist.max() <= near**2 for x, y in ((a, b), (b, a)))
+def _inertias(states: Sequence[State]) -> FloatArray:
+    return np.array([float(s.inertia) for s in states])

@@ -19,11 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import Method, RestartRules, sample_sites
+from unpooled.algorithms.method import Method
+from unpooled.algorithms.participation import sample_sites
+from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import LOCAL_RESTARTS, Starts
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
 from unpooled.typing import BoolArray, FloatArray
 
@@ -33,8 +35,8 @@ _FEW = (1, 2, 3, 5)  # sites that a start is made from, in turn
 _STEPS = 50  # of Weiszfeld
 
 
-@dataclass(frozen=True, eq=False)
-class RobustState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RobustState(ComparedState):
     """One clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
@@ -57,9 +59,8 @@ class Robust(Method, method="robust"):
     advice = "Some sites may be broken or hostile: a geometric median over sites, and suspects by name"
     visibility = "each site's means and sums"
     asks = (AskLocalMeans,)
-    restart_rules = RestartRules(
-        tie_tolerance=0.0, leader_max_stale_rounds=5
-    )  # the sites left out may alternate without end
+    # the sites left out may alternate without end
+    restart_rules = RestartRules(tie_tolerance=0.0, leader_max_stale_rounds=5)
 
     weight_cap: float = 1.5
     n_starts: int = 16
@@ -74,10 +75,6 @@ class Robust(Method, method="robust"):
     @property
     def own_start(self) -> bool:
         return not isinstance(self.init, np.ndarray)
-
-    @property
-    def n_concurrent_starts(self) -> int:
-        return self.n_starts
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
         if len(sites) < 3:
@@ -99,7 +96,15 @@ class Robust(Method, method="robust"):
 
     def begin(self, centers: FloatArray, seeding: Starts) -> RobustState:
         threshold = float(np.sqrt(self.tol * seeding.spread))
-        return RobustState(centers, np.inf, np.inf, np.inf, threshold, (), 0)
+        return RobustState(
+            centers=centers,
+            score=np.inf,
+            inertia=np.inf,
+            movement=np.inf,
+            threshold=threshold,
+            suspects=(),
+            rounds=0,
+        )
 
     def round(
         self, state: RobustState, sites: tuple[SiteId, ...], rng: np.random.Generator

@@ -25,15 +25,16 @@ import numpy as np
 from unpooled import kernels
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each, total
-from unpooled.protocol.messages import SiteId
+from unpooled.protocol.messages import Question, SiteId
 from unpooled.protocol.questions.cluster_sums import (
     AskClusterSums,
     AskDrawnSums,
     AskLocalMeans,
     AskMoments,
+    ClusterSums,
     LocalMeans,
 )
-from unpooled.protocol.questions.sums_with_missing import AskObservedMoments, AskObservedSums
+from unpooled.protocol.questions.sums_with_missing import AskObservedMoments, AskObservedSums, ObservedSums
 from unpooled.typing import FloatArray, IntArray
 
 INITS = ("adaptive", "k-fed", "random")
@@ -48,8 +49,8 @@ _STEPS_ON_DRAW, _GAIN_ON_DRAW, _WORSE_ON_DRAW = 5, 1e-3, 0.01
 class QuestionSet(NamedTuple):
     """The two questions that find a start: about complete rows, or about rows with missing cells."""
 
-    moments: Any
-    sums: Any
+    moments: Callable[..., Question[Any]]
+    sums: Callable[[FloatArray], Question[Any]]
 
 
 COMPLETE = QuestionSet(AskMoments, AskClusterSums)
@@ -253,7 +254,7 @@ def _adaptive(
     return _reduced(cells, k, count, mean, sd, rng)
 
 
-def _cells(sums: Any, centers: FloatArray, s: int, p: int) -> Sketch:
+def _cells(sums: ClusterSums | ObservedSums, centers: FloatArray, s: int, p: int) -> Sketch:
     """The cells of sketch ``s`` that hold at least p rows; a column that none of them has stays as drawn."""
     mass, residual = sums.mass[s], sums.sums[s]
     keep = mass >= max(p, 1e-300)

@@ -2,7 +2,7 @@
 
 import math
 
-import numpy as np  # noqa: F401 (the doctests use it)
+import numpy as np
 
 from unpooled.typing import FloatArray
 
@@ -31,3 +31,9 @@ def movement(before: FloatArray, after: FloatArray) -> float:
     """Return the movement of the centres: the Frobenius norm of the difference."""
     moved = (after - before).ravel()
     return math.sqrt(float(moved @ moved))
+
+
+def share_or_zero(sums: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return sums / weights per cluster, 0 where there is no weight: (k, d), (k,) -> (k, d)."""
+    full = weights > 0
+    return np.asarray(np.where(full, 1 / np.where(full, weights, 1.0), 0.0)[:, None] * sums)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.algorithms import METHODS, Method, Private
-from unpooled.algorithms.method import import_methods
+from unpooled.algorithms.registry import import_methods
 from unpooled.app.dask_job import check_dask
 from unpooled.app.private_job import check_private, private_method
 from unpooled.app.propose_study import now_and_later

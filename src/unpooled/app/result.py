@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unpooled import __version__
-from unpooled.algorithms.method import METHODS, citation
+from unpooled.algorithms.registry import METHODS, citation
 from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.model import Model
@@ -163,7 +163,7 @@ class ClusterResult(JobResult):
     def warnings(self) -> tuple[str, ...]:
         """Warnings about unusual columns, suspect sites and doubtful clusters."""
         warnings = list(self.agreement.warnings)
-        suspects = getattr(self.run.state.chosen, "suspects", ())
+        suspects = self.run.state.chosen.suspects
         if suspects:
             warnings.append(
                 f"{', '.join(suspects)}: sums far from those of all other sites, left out of the centres. "

@@ -1,13 +1,12 @@
 """Scaling: standardisation over all sites by two totals, and any algorithm on scaled columns."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from unpooled.data.transforms import Affine
-from unpooled.protocol.algorithm import Steps, build_algorithm, total, transformed
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, total, transformed
+from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.typing import FloatArray
 
@@ -27,11 +26,11 @@ def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledState(Message):
+class ScaledState(WrapperState):
     """The agreed scaling, and the inner algorithm's state in scaled columns."""
 
     transform: Affine
-    inner: Any
+    inner: State
 
     @property
     def centers(self) -> FloatArray:
@@ -40,37 +39,57 @@ class ScaledState(Message):
 
     @property
     def movement(self) -> float:
-        return float(self.inner.movement)
+        return self.inner.movement
 
     @property
     def inertia(self) -> float:
-        return float(self.inner.inertia)
+        return self.inner.inertia
+
+    @property
+    def leader(self) -> State:
+        return self.inner.leader
+
+    @property
+    def leader_movement(self) -> float:
+        return self.inner.leader_movement
+
+    @property
+    def scaling(self) -> Affine:
+        return self.transform
+
+    @property
+    def scaled_centers(self) -> FloatArray:
+        return self.inner.centers
+
+    @property
+    def comparison_rounds(self) -> int:
+        return self.inner.comparison_rounds
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Message):
+class Scaled(Wrapper[ScaledState]):
     """Any algorithm on columns standardised over all sites. Movement and inertia are in scaled units."""
 
-    inner: Any
+    @property
+    def max_rounds(self) -> int:
+        return self.inner.max_rounds
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[ScaledState]:
         transform = yield from standardise(sites)
-        inner = build_algorithm(self._scaled(transform))
+        inner = self.inner
+        if isinstance(inner.init, np.ndarray):
+            inner = inner.with_init(transform.apply(inner.init))
         state = yield from transformed(transform, inner.start(sites, rng))
         return ScaledState(transform, state)
-
-    def _scaled(self, transform: Affine) -> Any:
-        """The algorithm with starting centres, if it was given any, in scaled columns."""
-        change = getattr(self.inner, "with_init", None)
-        return self.inner if change is None else change(transform.apply)
 
     def round(
         self, state: ScaledState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[ScaledState]:
-        inner = yield from transformed(
-            state.transform, build_algorithm(self.inner).round(state.inner, sites, rng)
-        )
+        inner = yield from transformed(state.transform, self.inner.round(state.inner, sites, rng))
         return replace(state, inner=inner)
 
     def finished(self, state: ScaledState) -> bool:
-        return build_algorithm(self.inner).finished(state.inner)
+        return self.inner.finished(state.inner)
+
+    def ran_out(self, state: ScaledState) -> bool:
+        return self.inner.ran_out(state.inner)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,39 +15,43 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import kernels
-from unpooled.algorithms import Method, Private, PrivateState
-from unpooled.algorithms.method import check_number
-from unpooled.algorithms.restarts import ConcurrentRestartsState, RestartsState
+from unpooled.algorithms import Private, PrivateState
+from unpooled.algorithms.participation import check_number
 from unpooled.data import validation as inputs
-from unpooled.data.scaling import ScaledState
-from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
-from unpooled.privacy.secure_sum import secure_sums, threshold_for
+from unpooled.privacy.secure_sum import SecureSums, secure_sums, threshold_for
 from unpooled.protocol import checkpoint
-from unpooled.protocol.algorithm import Algorithm, Steps, build_algorithm, transformed
+from unpooled.protocol.algorithm import Algorithm, Steps, Transform, transformed
 from unpooled.protocol.exchange import Federation, RoundLog, run_protocol
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord, Run, run
-from unpooled.typing import FloatArray
+from unpooled.typing import FloatArray, Rows
+
+if TYPE_CHECKING:
+    from unpooled.privacy.microaggregation import SummarySettings
+
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: a subclass defines the algorithm to run and the score of its result."""
 
     n_clusters: int
-    protect: Any
+    protect: "str | SummarySettings | None"
     min_cluster_size: int | None
     participation: float | None
     scale: str | None
-    random_state: Any
+    random_state: RandomState
     quorum: float
     checkpoint: str | Path | None
     progress: Callable[[RoundRecord], None] | None
     n_threads: int | None
-    secure: Any
+    secure: bool | SecureSums
+    run_: Run[Any]
+    n_rounds_: int
     dp: Gaussian | None
 
     # ------------------------------------------------------------ defined by subclasses
@@ -169,7 +173,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_features_in_ = self.cluster_centers_.shape[1]
         return self
 
-    def _run(self, algorithm: Any, federation: Federation) -> None:
+    def _run(self, algorithm: Algorithm[Any], federation: Federation) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
             if federation.secure:
@@ -188,8 +192,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if isinstance(algorithm, Private):
             self._keep_private(algorithm, done)
             return
-        self.scaling_: Affine | None = state.transform if isinstance(state, ScaledState) else None
-        scaled: FloatArray = state.inner.centers if isinstance(state, ScaledState) else state.centers
+        self.scaling_: Transform | None = state.scaling
+        scaled = state.scaled_centers
         steps = transformed(self.scaling_, self._scored(tuple(sorted(federation.sites)), scaled))
         number, round_log = done.rounds + 1, RoundLog()
         score, mass = run_protocol(
@@ -199,11 +203,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.run_ = replace(done, closing=closing)
         self.cluster_centers_: FloatArray = np.array(state.centers)
         self._scaled_centers = np.array(scaled)
-        inner = state.inner if isinstance(state, ScaledState) else state
-        self.n_rounds_ = done.rounds - int(isinstance(inner, RestartsState))  # its last round scores restarts
+        self.n_rounds_ = done.rounds - state.comparison_rounds
         self.history_ = done.history
         self.algorithm_ = algorithm
-        if ran_out(algorithm, state):
+        if algorithm.build().ran_out(state):
             warnings.warn(
                 f"the run stopped after {self.n_rounds_} rounds, before the centres came to rest. "
                 "Raise max_rounds or tol.",
@@ -212,10 +215,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             )
         self._n_features_out = len(scaled)
         self._keep_score(score, mass)
-        if hasattr(inner, "lower_bound"):
-            self.lower_bound_ = float(inner.lower_bound)
+        if state.lower_bound is not None:
+            self.lower_bound_ = state.lower_bound
             self.gap_ = relative_gap(self.lower_bound_, score)
-            self.bound_condition_ = str(inner.bound_condition)
+            self.bound_condition_ = state.bound_condition
 
     # ------------------------------------------------------------ with differential privacy
 
@@ -335,15 +338,13 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             given["init"] = np.asarray(given["init"], dtype=np.float64)
         return given
 
-    def _minimum(self, algorithm: Any) -> int:
+    def _minimum(self, algorithm: Algorithm[Any]) -> int:
         """The size of the smallest cluster that simulated sites disclose; a method may raise it."""
         if self.protect == "raw":
             return self._raw_minimum()
         if self.protect is not None:
             return 1
-        while hasattr(algorithm, "inner"):
-            algorithm = algorithm.inner
-        return int(getattr(algorithm, "min_cluster_size", 1))
+        return int(algorithm.innermost.min_cluster_size)
 
     def _raw_minimum(self) -> int:
         return 5 if self.min_cluster_size is None else int(self.min_cluster_size)
@@ -380,39 +381,23 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             out[:, j] = kernels.nearest(rows, center[None]).sqdist
         return np.sqrt(out, out=out)
 
-    def _nearest(self, rows: Any) -> npt.NDArray[np.int32]:
+    def _nearest(self, rows: Rows) -> npt.NDArray[np.int32]:
         threads = self.n_threads or 1
         return kernels.nearest(self._transformed(rows), self._scaled_centers, threads=threads).labels
 
-    def _transformed(self, rows: Any) -> Any:
+    def _transformed(self, rows: Rows) -> Rows:
         return rows if self.scaling_ is None else self.scaling_.apply(rows)
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: Any) -> Rows:
         check_is_fitted(self)
-        rows = validate_data(
+        rows: Rows = validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", reset=False, ensure_all_finite=False
         )
         inputs.check_finite(rows, "X")
         return rows
 
 
-def ran_out(algorithm: Any, state: Any) -> bool:
-    """Return whether a run ended only because of its round limit; False if the method has no other end."""
-    algorithm = build_algorithm(algorithm)
-    if isinstance(state, ScaledState):
-        return ran_out(algorithm.inner, state.inner)
-    if isinstance(state, RestartsState):
-        return ran_out(algorithm.inner, state.states[max(state.best, 0)])
-    if isinstance(state, ConcurrentRestartsState):
-        return state.rounds >= algorithm.inner.max_rounds and bool(state.active[state.best])
-    method = getattr(algorithm, "inner", algorithm)
-    if not isinstance(method, Method) or method.tol == 0 or not getattr(method, "stop", True):
-        return False
-    longer: Any = replace(method, max_rounds=method.max_rounds + 1)
-    return not (longer if method is algorithm else replace(algorithm, inner=longer)).finished(state)
-
-
-def _is_settings(protect: Any) -> bool:
+def _is_settings(protect: object) -> bool:
     from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 
     return isinstance(protect, SummarySettings)

@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled import kernels
 from unpooled.algorithms import Fuzzy, Restarts
@@ -13,7 +14,7 @@ from unpooled.algorithms.restarts import DEFAULT_RESTARTS
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
-from unpooled.estimators.federated_estimator import FederatedClusterer
+from unpooled.estimators.federated_estimator import FederatedClusterer, RandomState
 from unpooled.evaluation.coincident_centers import Coincidence, coinciding
 from unpooled.privacy import Gaussian
 from unpooled.privacy.secure_sum import SecureSums
@@ -22,6 +23,9 @@ from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums, check_m
 from unpooled.protocol.run_loop import RoundRecord
 from unpooled.typing import FloatArray
+
+if TYPE_CHECKING:
+    from unpooled.privacy.microaggregation import SummarySettings
 
 
 class FederatedFuzzyCMeans(FederatedClusterer):
@@ -81,15 +85,15 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         merge: str = "avg1",
         local_steps: int | str = 1,
         weights: str = "sum(u^m)",
-        init: Any = None,
+        init: str | npt.ArrayLike | None = None,
         n_init: int | None = None,
         max_rounds: int | None = None,
         tol: float | None = None,
         participation: float | None = None,
-        protect: Any = None,
+        protect: "str | SummarySettings | None" = None,
         min_cluster_size: int | None = None,
         scale: str | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         quorum: float = 0.5,
         checkpoint: str | Path | None = None,
         progress: Callable[[RoundRecord], None] | None = None,
@@ -136,19 +140,19 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             settings["init"] = "random"
         restarts = DEFAULT_RESTARTS if self.n_init is None else int(self.n_init)
         restarts = 1 if isinstance(init, np.ndarray) else restarts
-        n_concurrent_starts = self.merge == "avg1"
-        algorithm: Any = Fuzzy(
+        method = Fuzzy(
             k=int(self.n_clusters),
             m=float(self.m),
             merge=self.merge,  # type: ignore[arg-type]
             local_steps=self.local_steps,
             weights=self.weights,  # type: ignore[arg-type]
             unit_start=unit,
-            n_starts=restarts if n_concurrent_starts else 1,
+            n_starts=restarts if self.merge == "avg1" else 1,
             **settings,
         )
-        if restarts > 1 and not n_concurrent_starts:
-            algorithm = Restarts(algorithm, restarts)
+        algorithm: Algorithm[Any] = method
+        if restarts > 1 and method.restart_rules is None:
+            algorithm = Restarts(method, restarts)
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ the score

@@ -2,18 +2,19 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled import kernels
-from unpooled.algorithms import METHODS, Fuzzy, Restarts
+from unpooled.algorithms import METHODS, Restarts
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
-from unpooled.estimators.federated_estimator import FederatedClusterer
+from unpooled.estimators.federated_estimator import FederatedClusterer, RandomState
 from unpooled.privacy import Gaussian
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.algorithm import Algorithm, Steps, total
@@ -21,6 +22,9 @@ from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.protocol.run_loop import RoundRecord
 from unpooled.typing import FloatArray
+
+if TYPE_CHECKING:
+    from unpooled.privacy.microaggregation import SummarySettings
 
 _SETTINGS = ("init", "max_rounds", "tol", "participation", "min_cluster_size")  # of every method
 
@@ -103,16 +107,16 @@ class FederatedKMeans(FederatedClusterer):
         self,
         n_clusters: int = 8,
         *,
-        method: Any = "lloyd",
-        init: Any = None,
+        method: str | Algorithm[Any] = "lloyd",
+        init: str | npt.ArrayLike | None = None,
         n_init: int | None = None,
         max_rounds: int | None = None,
         tol: float | None = None,
         participation: float | None = None,
-        protect: Any = None,
+        protect: "str | SummarySettings | None" = None,
         min_cluster_size: int | None = None,
         scale: str | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         quorum: float = 0.5,
         checkpoint: str | Path | None = None,
         progress: Callable[[RoundRecord], None] | None = None,
@@ -153,11 +157,14 @@ class FederatedKMeans(FederatedClusterer):
             if self.method not in METHODS:
                 names = ", ".join(name for name in METHODS if name != "fuzzy")
                 raise InputError(f"method must be one of {names}, got {self.method!r}")
-            algorithm: Any = METHODS[self.method](k=k, **settings)
+            algorithm: Algorithm[Any] = METHODS[self.method](k=k, **settings)
         else:
-            _refuse_fuzzy(isinstance(getattr(self.method, "inner", self.method), Fuzzy))
+            if not isinstance(self.method, Algorithm):
+                raise InputError(f"method must be a name or an algorithm, got {self.method!r}")
+            _refuse_fuzzy(self.method.innermost.fuzzifier is not None)
             algorithm = _adjusted(self.method, k, settings)
-        algorithm = _restarted(algorithm, 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init)
+        n_init = 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init
+        algorithm = algorithm.with_restarts(None if n_init is None else int(n_init))
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ the score
@@ -200,24 +207,15 @@ def _refuse_fuzzy(fuzzy: bool) -> None:
         raise InputError("fuzzy clusterings have memberships. Use FederatedFuzzyCMeans(n_clusters, m=...)")
 
 
-def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
+def _adjusted(method: Algorithm[Any], k: int, settings: dict[str, Any]) -> Algorithm[Any]:
     """The user's algorithm with k and the settings of the estimator filled in."""
     if isinstance(method, Restarts):
         return replace(method, inner=_adjusted(method.inner, k, settings))
-    if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "round", "finished")):
-        raise InputError(f"method must be a name or an algorithm, got {method!r}")
-    known = {f.name for f in fields(method)}
-    if getattr(method, "k", None) not in (None, k):
+    known = {f.name for f in fields(method)} if is_dataclass(method) else set[str]()
+    if method.k not in (None, k):
         raise InputError(f"n_clusters={k}, but the method has k={method.k}")
     unknown = sorted(set(settings) - known)
     if unknown:
         raise InputError(f"{type(method).__name__} has no {', '.join(unknown)}. Leave it None")
-    return replace(method, **({"k": k} if "k" in known else {}), **settings)
-
-
-def _restarted(algorithm: Any, n: int | None) -> Any:
-    if hasattr(algorithm, "with_restarts"):
-        return algorithm.with_restarts(None if n is None else int(n))
-    if n is not None and n > 1:
-        raise InputError(f"n_init={n} needs a Method, and {type(algorithm).__name__} is not one")
-    return algorithm
+    changes = {**settings, "k": k} if "k" in known else settings
+    return replace(method, **changes) if is_dataclass(method) else method

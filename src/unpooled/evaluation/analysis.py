@@ -18,8 +18,17 @@ from unpooled.evaluation.influential_sites import influential_sites
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
-from unpooled.protocol.algorithm import Steps, build_algorithm, each, shared, together, total, transformed
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.algorithm import (
+    Algorithm,
+    State,
+    Steps,
+    each,
+    shared,
+    together,
+    total,
+    transformed,
+)
+from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter, Scatter
 from unpooled.protocol.questions.description import (
     AskCovariance,
@@ -112,11 +121,11 @@ def describe(
     """
     axes, explained, deviation = map_axes(centers, mean, covariance)
 
-    def by_site(question: Any) -> Steps[Any]:
+    def by_site(question: Question[Any]) -> Steps[Any]:
         answers = yield from each(sites, question)
         return answers
 
-    def of_all(question: Any) -> Steps[Any]:
+    def of_all(question: Question[Any]) -> Steps[Any]:
         answers = yield from total(sites, question)
         return {ALL_SITES: answers}
 
@@ -124,7 +133,7 @@ def describe(
         return {}
         yield
 
-    def summed(question: Any) -> Steps[Any]:
+    def summed(question: Question[Any]) -> Steps[Any]:
         answers = yield from total(sites, question)
         return answers
 
@@ -209,11 +218,11 @@ MAX_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh a
 
 
 @dataclass(frozen=True, eq=False)
-class AnalysisState(Message):
+class AnalysisState(State):
     """The agreed preparation, the states of the clusterings, and the results."""
 
     agreement: AgreedSchema
-    inner: tuple[Any, ...]  # a state per k
+    inner: tuple[State, ...]  # one per k
     inertias: FloatArray  # (rounds, K) after every round of clustering
     choice: Choice | None = None
     mean: FloatArray | None = None  # (d,) of all rows
@@ -223,7 +232,7 @@ class AnalysisState(Message):
     uncertified: str = ""  # why there is none
 
     @property
-    def chosen(self) -> Any:
+    def chosen(self) -> State:
         """The state of the chosen k; of the first k before the choice, and if none was chosen."""
         k = self.choice.k if self.choice is not None else None
         return next((state for state in self.inner if len(state.centers) == k), self.inner[0])
@@ -235,25 +244,20 @@ class AnalysisState(Message):
             return self.description.centers
         if self.choice is not None and self.choice.none and self.mean is not None:
             return self.mean[None]
-        centers: FloatArray = self.chosen.centers
-        return centers
+        return self.chosen.centers
 
     @property
     def movement(self) -> float:
         """Movement of the leading restart at the k that moves most; other restarts may stop early."""
-        return max(_moved(state) for state in self.inner)
+        return max(state.leader_movement for state in self.inner)
 
     @property
     def inertia(self) -> float:
-        return float(self.chosen.inertia)
-
-
-def _moved(state: Any) -> float:
-    return float(getattr(state, "leader", state).movement)
+        return self.chosen.inertia
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis(Message):
+class Analysis(Message, Algorithm[AnalysisState]):
     """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe, certify.
 
     With ``aggregate_only`` the only replies of single sites are their schemas. ``certify`` is the effort of a
@@ -261,7 +265,7 @@ class Analysis(Message):
     """
 
     preparation_options: PreparationOptions
-    methods: tuple[Any, ...]
+    methods: tuple[Algorithm[Any], ...]
     aggregate_only: bool = False
     certify: str = ""
     work: float = UNLIMITED  # billions of steps
@@ -269,13 +273,13 @@ class Analysis(Message):
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         agreement = yield from agree_schema(sites, self._preparation_options())
         # every k draws the same sketch of the data, so equal questions are asked once
-        runs = [build_algorithm(m).start(sites, deepcopy(rng)) for m in self._methods(agreement)]
-        states: list[Any] = yield from transformed(agreement.preparation, shared(together(runs)))
+        runs = [m.start(sites, deepcopy(rng)) for m in self._methods(agreement)]
+        states: list[State] = yield from transformed(agreement.preparation, shared(together(runs)))
         return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))))
 
     def _preparation_options(self) -> PreparationOptions:
         """The options; a method that cannot keep missing cells has them filled, unless the option is keep."""
-        if all(getattr(m, "supports_missing", False) for m in self.methods):
+        if all(m.supports_missing for m in self.methods):
             return self.preparation_options
         if self.preparation_options.missing == "keep":
             self.methods[0].with_missing()
@@ -285,25 +289,21 @@ class Analysis(Message):
             else self.preparation_options
         )
 
-    def _methods(self, agreement: AgreedSchema) -> tuple[Any, ...]:
-        """The methods as the prepared rows need them: over the observed cells, if some are missing."""
-        if not agreement.preparation.keeps_missing:
-            return self.methods
-        return tuple(m.with_missing() for m in self.methods)
+    def _methods(self, agreement: AgreedSchema) -> tuple[Algorithm[Any], ...]:
+        """The methods to run on the prepared rows: over the observed cells, if some are missing."""
+        keeps_missing = agreement.preparation.keeps_missing
+        return tuple((m.with_missing() if keeps_missing else m).build() for m in self.methods)
 
     def round(
         self, state: AnalysisState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[AnalysisState]:
         transform, methods = state.agreement.preparation, self._methods(state.agreement)
-        going = [
-            i
-            for i, (m, s) in enumerate(zip(methods, state.inner, strict=True))
-            if not build_algorithm(m).finished(s)
-        ]
+        done = len(state.inertias)
+        going = [i for i, (m, s) in enumerate(zip(methods, state.inner, strict=True)) if not m.ended(s, done)]
         if going:
             rngs = rng.spawn(len(state.inner))
-            rounds = [build_algorithm(methods[i]).round(state.inner[i], sites, rngs[i]) for i in going]
-            moved: list[Any] = yield from transformed(transform, together(rounds))
+            rounds = [methods[i].round(state.inner[i], sites, rngs[i]) for i in going]
+            moved: list[State] = yield from transformed(transform, together(rounds))
             inner = list(state.inner)
             for i, new in zip(going, moved, strict=True):
                 inner[i] = new
@@ -314,7 +314,7 @@ class Analysis(Message):
         if state.description is not None:
             return (yield from transformed(transform, self._certified(state, sites)))
         assert state.mean is not None
-        m = None if state.choice.none else getattr(self.methods[0], "m", None)
+        m = None if state.choice.none else self.methods[0].fuzzifier
         asked = describe(
             sites,
             state.centers,
@@ -346,9 +346,9 @@ class Analysis(Message):
         has_missing, origin = agreement.preparation.keeps_missing, agreement.mean
 
         def varied(centers: FloatArray | None = None) -> Steps[Any]:
-            question: Any = AskObservedCovariance(origin, centers) if has_missing else AskCovariance(origin)
-            results = yield from total(sites, question)
-            return results
+            if has_missing:
+                return (yield from total(sites, AskObservedCovariance(origin, centers)))
+            return (yield from total(sites, AskCovariance(origin)))
 
         sums_of = AskObservedSums if has_missing else AskClusterSums
         runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s), sums_of) for s in state.inner]

@@ -8,14 +8,14 @@ it is Marriott's k^2 det W, Biometrics 27, 1971). The border says whether rows t
 pieces of one blob touch, whatever its shape. Both follow from sums.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from unpooled.protocol.algorithm import Steps, together, total
-from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.algorithm import State, Steps, together, total
+from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter
 from unpooled.protocol.questions.description import AskBorders, AskCrossing
 from unpooled.typing import FloatArray
@@ -49,18 +49,21 @@ class Scores(Message):
 
 
 def score(
-    sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray, sums_of: Any = AskClusterSums
+    sites: tuple[SiteId, ...],
+    centers: FloatArray,
+    restarts: FloatArray,
+    sums_of: Callable[[FloatArray], Question[Any]] = AskClusterSums,
 ) -> Steps[Scores]:
     """Return the scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
 
     ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``.
     """
 
-    def ask(question: Any) -> Steps[Any]:
+    def ask(question: Question[Any]) -> Steps[Any]:
         answer = yield from total(sites, question)
         return answer
 
-    questions: list[Any] = [AskScatter(centers), sums_of(centers[None])]
+    questions: list[Question[Any]] = [AskScatter(centers), sums_of(centers[None])]
     questions += [AskBorders(centers)] if len(centers) > 1 else []
     questions += [AskCrossing(centers, restarts)] if len(restarts) else []
     # down: the centres; up: scatter about them, sums, rows at borders, and crossings with the restarts
@@ -142,10 +145,8 @@ def adjusted_rand(counts: FloatArray) -> float:
     return 1.0 if largest == expected else (both - expected) / (largest - expected)
 
 
-def near_best(state: Any) -> FloatArray:
+def near_best(state: State) -> FloatArray:
     """Return the restarts of a method (R, k, d) whose inertia is near the best, without the best."""
-    if not hasattr(state, "candidates"):  # no restarts
-        return np.zeros((0, *state.centers.shape))
     found, inertias, best = state.candidates
     keep = inertias <= _NEAR * inertias[best]
     keep[best] = False

@@ -1,9 +1,8 @@
 """The box that centroids lie in. It must enclose every row of every site, or bounds over it would be
 false."""
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.errors import InputError
 from unpooled.optimality.questions import AskOutside, AskRange
@@ -48,7 +47,7 @@ def hull(sites: tuple[SiteId, ...]) -> Steps[tuple[FloatArray, list[SiteId]]]:
     ), suppressed
 
 
-def check_box(box: Any) -> FloatArray:
+def check_box(box: npt.ArrayLike) -> FloatArray:
     """Return the box (2, d) as an array; InputError unless it is finite and lowest is not above highest."""
     array = np.asarray(box, dtype=np.float64)
     if array.ndim != 2 or len(array) != 2 or not np.isfinite(array).all():

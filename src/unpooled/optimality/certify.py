@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 from math import comb, inf
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.errors import InputError
 from unpooled.optimality.bounds import PartsBound
@@ -33,10 +33,10 @@ _SEARCHED = {"quick": 0, "normal": 200, "thorough": 1000}  # rows in all, up to 
 
 def certify(
     federation: Federation,
-    centers: Any,
+    centers: npt.ArrayLike,
     *,
     effort: str = "normal",
-    box: Any = None,
+    box: npt.ArrayLike | None = None,
     transform: Transform | None = None,
     tolerance: float = TOLERANCE,
     time_limit: float | None = None,
@@ -160,7 +160,7 @@ def uses_price_search(effort: str, sites: int, rows: float, k: int) -> bool:
     return sites > 1 and rows <= _SEARCHED[effort] and comb(2 * k - 1, k) <= MAX_CLASSES
 
 
-def _centers(centers: Any) -> FloatArray:
+def _centers(centers: npt.ArrayLike) -> FloatArray:
     """The centres as an array (k, d); InputError unless they are finite numbers."""
     try:
         given: FloatArray = np.array(centers, dtype=np.float64)

@@ -32,7 +32,7 @@ from unpooled.protocol.limits import MAX_NODES
 from unpooled.protocol.messages import Question, Reply, Summable
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
-from unpooled.typing import BoolArray, FloatArray
+from unpooled.typing import BoolArray, FloatArray, Rows
 
 
 def masses(local: SiteBatch) -> FloatArray:
@@ -135,7 +135,7 @@ class AskObjective(Question[Objective]):
         return Objective(np.array(costs), np.array([w.sum()]))
 
 
-def cost_about(X: Any, centers: FloatArray, w: FloatArray) -> float:
+def cost_about(X: Rows, centers: FloatArray, w: FloatArray) -> float:
     """Return the weighted sum of squared distances to the nearest centre; InputError if it is infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         cost = float(w @ squares(X, centers))
@@ -144,7 +144,7 @@ def cost_about(X: Any, centers: FloatArray, w: FloatArray) -> float:
     return cost
 
 
-def squares(X: Any, centers: FloatArray) -> FloatArray:
+def squares(X: Rows, centers: FloatArray) -> FloatArray:
     """Return squared distances to the nearest centre (n,); a square that underflows counts as 1e-290."""
     labels, squares = kernels.nearest(X, centers)
     faint = np.flatnonzero(squares < 1e-290)

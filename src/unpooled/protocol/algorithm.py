@@ -11,17 +11,17 @@ answers, so it reads top to bottom like a paper's pseudocode, and larger ones ar
 >>> from unpooled.protocol.questions.cluster_sums import AskMoments
 """
 
+import sys
 from collections.abc import Callable, Generator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from unpooled.errors import QueryRefusedError
+from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
 from unpooled.protocol.declarations import declared, once
-from unpooled.protocol.messages import A, Message, Question, R, SiteId
+from unpooled.protocol.messages import A, Message, Question, R, Reply, SiteId
 from unpooled.typing import FloatArray, Rows
 
 T = TypeVar("T")
@@ -155,32 +155,210 @@ def transformed(transform: Transform | None, steps: Steps[T]) -> Steps[T]:
 # ---------------------------------------------------------------- methods
 
 
-class State(Protocol):
-    """The attributes that every algorithm's state has; the loop, the history and the report read them."""
+class State(Message, abstract=True):
+    """A method's state between two rounds: a frozen dataclass whose fields a checkpoint keeps.
+
+    Every state has ``centers``, ``movement`` and ``inertia``. The loop, the history and the report read these
+    and the attributes below, which have defaults. A state that knows more has a field of that name.
+    """
+
+    if TYPE_CHECKING:  # a subclass has them as fields or as properties
+
+        @property
+        def centers(self) -> FloatArray:  # (k, d)
+            raise NotImplementedError
+
+        @property
+        def movement(self) -> float:  # how far the centres moved in the last round
+            raise NotImplementedError
+
+        @property
+        def inertia(self) -> float:  # of the centres sent out last; nan where a method does not learn it
+            raise NotImplementedError
+
+    threshold: float | None = None  # movement that counts as rest
+    suspects: tuple[SiteId, ...] = ()  # sites whose replies the method left out
+    lower_bound: float | None = None  # on the inertia of any k centres, if bound_condition holds
+    bound_condition: str = ""
 
     @property
-    def centers(self) -> FloatArray: ...  # (k, d)
+    def leader(self) -> "State":
+        """The state of the method itself: of the best start so far, if the state holds several."""
+        return self
+
     @property
-    def movement(self) -> float: ...  # how far the centres moved in the last round
+    def leader_movement(self) -> float:
+        """The movement that tells how near the end is: other starts than the leader may stop early."""
+        return self.movement
+
     @property
-    def inertia(self) -> float: ...  # of the centres sent out last; nan where a method does not learn it
+    def candidates(self) -> tuple[FloatArray, FloatArray, int]:
+        """The centres of every start (R, k, d), their inertia (R,), and which is best."""
+        return self.centers[None], np.array([self.inertia]), 0
+
+    @property
+    def scaling(self) -> Transform | None:
+        """The transform on which the sites agreed before the method started; None if there is none."""
+        return None
+
+    @property
+    def scaled_centers(self) -> FloatArray:
+        """The centres (k, d) in the columns that the method read, after ``scaling``."""
+        return self.centers
+
+    @property
+    def comparison_rounds(self) -> int:
+        """The number of rounds that only compared restarts, after the last round of the method."""
+        return 0
 
 
 S = TypeVar("S", bound=State)
 
-
-class Algorithm(Protocol[S]):
-    """A method. Its state is explicit between rounds; within a round a generator runs."""
-
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]: ...
-    def round(self, state: S, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]: ...
-    def finished(self, state: S) -> bool: ...
+UNLIMITED_ROUNDS = sys.maxsize
 
 
-def build_algorithm(algorithm: Any) -> Algorithm[Any]:
-    """Return the algorithm that a run executes; several starts of a method run side by side."""
-    expand = getattr(algorithm, "build", None)
-    return algorithm if expand is None else expand()  # type: ignore[no-any-return]
+class Algorithm(Generic[S]):
+    """A method. Its state is explicit between rounds; within a round a generator runs.
+
+    A subclass defines ``start``, ``round`` and ``finished``. All other members have defaults.
+    """
+
+    citation: ClassVar[str] = ""  # the paper to cite
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]:
+        """Return the state before the first round."""
+        raise NotImplementedError
+
+    def round(self, state: S, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]:
+        """Return the state after one more round."""
+        raise NotImplementedError
+
+    def finished(self, state: S) -> bool:
+        """Return whether the state is final."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ what a run needs to know
+
+    @property
+    def innermost(self) -> "Algorithm[Any]":
+        """The method inside algorithms that wrap others, e.g. restarts on scaled columns; or itself."""
+        return self
+
+    @property
+    def k(self) -> int | None:
+        """The number of clusters; None if it is not known yet."""
+        return None
+
+    @property
+    def init(self) -> str | FloatArray:
+        """The way to start, or starting centres (k, d)."""
+        return ""
+
+    @property
+    def max_rounds(self) -> int:
+        """The number of rounds after which a run ends, whatever ``finished`` returns."""
+        return UNLIMITED_ROUNDS
+
+    @property
+    def participation(self) -> float:
+        """The share of the sites (float), or the number of sites (int), that takes part in a round."""
+        return 1.0
+
+    @property
+    def min_cluster_size(self) -> int:
+        """The size of the smallest cluster that the sites are known to disclose."""
+        return 1
+
+    @property
+    def fuzzifier(self) -> float | None:
+        """The fuzzifier m of fuzzy clusters; None if every row belongs to one cluster."""
+        return None
+
+    def ended(self, state: S, rounds: int) -> bool:
+        """Return whether a run is over after this number of rounds."""
+        return rounds >= self.max_rounds or self.finished(state)
+
+    def ran_out(self, state: S) -> bool:
+        """Return whether a run ended only because of ``max_rounds``; False if the method has no other end."""
+        return False
+
+    # ------------------------------------------------------------ the same method in another form
+
+    def build(self) -> "Algorithm[Any]":
+        """Return the algorithm that a run executes, e.g. several starts side by side."""
+        return self
+
+    def with_init(self, centers: FloatArray) -> "Algorithm[Any]":
+        """Return the same algorithm with these starting centres (k, d)."""
+        raise InputError(f"{type(self).__name__} cannot start from given centres")
+
+    def with_restarts(self, n: int | None) -> "Algorithm[Any]":
+        """Return the algorithm with ``n`` restarts; None: its default number."""
+        if n is not None and n > 1:
+            raise InputError(f"n_init={n} needs a Method, and {type(self).__name__} is not one")
+        return self
+
+    @property
+    def supports_missing(self) -> bool:
+        """True if it can cluster rows with missing cells, see ``with_missing``."""
+        return False
+
+    def with_missing(self) -> "Algorithm[Any]":
+        """Return the algorithm for rows with missing cells; InputError if it cannot cluster them."""
+        raise InputError(f"{type(self).__name__} cannot cluster rows with missing cells")
+
+
+class WrapperState(State, abstract=True):
+    """The state of an algorithm that runs another one: its facts are those of its ``leader``."""
+
+    # mypy takes the defaults of State for attributes that can be set, but states are frozen
+    @property
+    def threshold(self) -> float | None:  # type: ignore[override]
+        return self.leader.threshold
+
+    @property
+    def suspects(self) -> tuple[SiteId, ...]:  # type: ignore[override]
+        return self.leader.suspects
+
+    @property
+    def lower_bound(self) -> float | None:  # type: ignore[override]
+        return self.leader.lower_bound
+
+    @property
+    def bound_condition(self) -> str:  # type: ignore[override]
+        return self.leader.bound_condition
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapper(Message, Algorithm[S], abstract=True):
+    """An algorithm that runs another one, e.g. with restarts or on scaled columns."""
+
+    inner: Algorithm[Any]
+
+    @property
+    def innermost(self) -> Algorithm[Any]:
+        return self.inner.innermost
+
+    @property
+    def k(self) -> int | None:
+        return self.inner.k
+
+    @property
+    def init(self) -> str | FloatArray:
+        return self.inner.init
+
+    def build(self) -> Self:
+        return replace(self, inner=self.inner.build())
+
+    def with_init(self, centers: FloatArray) -> Self:
+        return replace(self, inner=self.inner.with_init(centers))
+
+    @property
+    def supports_missing(self) -> bool:
+        return self.inner.supports_missing
+
+    def with_missing(self) -> Self:
+        return replace(self, inner=self.inner.with_missing())
 
 
 # ---------------------------------------------------------------- fewer questions for the same answers
@@ -209,22 +387,22 @@ def merged(steps: Steps[T]) -> Steps[T]:
 
 
 @once
-def _axis_of_sets(cls: Any) -> tuple[str, ...] | None:
+def _axis_of_sets(cls: type[Question[Any]]) -> tuple[str, ...] | None:
     """The fields of a question class with a leading axis R; None if it cannot be merged."""
+    names: tuple[str, ...] = cls.__match_args__
     with_sets = {name for name, declaration in declared(cls).items() if declaration.axes[:1] == ("R",)}
     reply = cls.reply_type()
     figures = declared(reply).values()
     whole = len(figures) == len(reply.__match_args__) and all(f.axes[:1] == ("R",) for f in figures)
-    return tuple(name for name in cls.__match_args__ if name in with_sets) if with_sets and whole else None
+    return tuple(name for name in names if name in with_sets) if with_sets and whole else None
 
 
-def _merge_key(ask: Ask[Any]) -> Any:
+def _merge_key(ask: Ask[Any]) -> tuple[object, ...] | None:
     """A key that is equal for asks whose questions can be merged; None if a question cannot be."""
-    question: Any = ask.question
-    sets = _axis_of_sets(type(question)) if isinstance(question, Question) else None
-    if sets is None:
+    question = ask.question
+    if not isinstance(question, Question) or (sets := _axis_of_sets(type(question))) is None:
         return None
-    names = type(question).__match_args__
+    names: tuple[str, ...] = type(question).__match_args__
     rest = tuple(getattr(question, n) if n not in sets else getattr(question, n).shape[1:] for n in names)
     return ask.verb, ask.sites, id(ask.transform), type(question), rest
 
@@ -238,18 +416,20 @@ def _merged(asks: Sequence[Ask[Any]]) -> Ask[Any]:
     return replace(asks[0], question=replace(questions[0], **joined))
 
 
-def _parted(asks: Sequence[Ask[Any]], answer: Any) -> list[Any]:
+def _parted(
+    asks: Sequence[Ask[Any]], answer: Reply | dict[SiteId, Reply]
+) -> Sequence[Reply | dict[SiteId, Reply]]:
     if len(asks) == 1:
         return [answer]
-    if asks[0].verb == "each":
+    if isinstance(answer, dict):
         apart = {site: _parts_of(asks, reply) for site, reply in answer.items()}
         return [{site: parts[i] for site, parts in apart.items()} for i in range(len(asks))]
     return _parts_of(asks, answer)
 
 
-def _parts_of(asks: Sequence[Ask[Any]], reply: Any) -> list[Any]:
+def _parts_of(asks: Sequence[Ask[Any]], reply: Reply) -> list[Reply]:
     """A reply of R sets as the replies that each of the merged questions asked for."""
-    sets = _axis_of_sets(type(asks[0].question)) or ()
+    sets = _axis_of_sets(type(asks[0].question_for(asks[0].sites[0]))) or ()
     kind, arrays = type(reply), [getattr(reply, name) for name in type(reply).__match_args__]
     parts, start = [], 0
     for ask in asks:
@@ -273,35 +453,12 @@ def shared(steps: Steps[T]) -> Steps[T]:
         return stop.value  # type: ignore[no-any-return]
 
 
-def _key(ask: Ask[Any]) -> Any:
+def _key(ask: Ask[Any]) -> tuple[object, ...]:
     """A key that is equal for asks of the same question, after the same transform, of the same sites."""
-    question: Any = ask.question
+    question = ask.question
     if not isinstance(question, Question):
-        return id(ask)
-    kind: Any = type(question)
-    values = (getattr(question, name) for name in kind.__match_args__)
+        return (id(ask),)
+    names: tuple[str, ...] = type(question).__match_args__
+    values = (getattr(question, name) for name in names)
     held = tuple((v.shape, v.dtype, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values)
-    return ask.verb, ask.sites, id(ask.transform), kind, held
-
-
-class CopiedRng:
-    """A copy of a random generator, made at the first draw; nobody may draw from the original after that.
-
-    Every concurrent start has a copy in every round, and most methods never draw from it.
-    """
-
-    def __init__(self, original: np.random.Generator) -> None:
-        self._original = original
-        self._copy: np.random.Generator | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._copy is None:
-            self._copy = deepcopy(self._original)
-        return getattr(self._copy, name)
-
-    def __deepcopy__(self, memo: Any) -> "CopiedRng":
-        other = CopiedRng(self._original)
-        other._copy = deepcopy(self._copy, memo)
-        return other
+    return ask.verb, ask.sites, id(ask.transform), type(question), held

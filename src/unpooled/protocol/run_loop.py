@@ -13,15 +13,15 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, cast
+from typing import Any, Generic
 
 import numpy as np
 
 from unpooled.errors import CheckpointError, InputError
 from unpooled.protocol import checkpoint as disk
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Algorithm, S, State, build_algorithm
-from unpooled.protocol.exchange import Federation, LazyRng, RoundLog, run_protocol
+from unpooled.protocol.algorithm import Algorithm, S, State
+from unpooled.protocol.exchange import Federation, RoundLog, round_rng, run_protocol
 from unpooled.protocol.messages import SiteId
 
 
@@ -133,7 +133,7 @@ def run(
         raise InputError(f"quorum must be a share between 0 and 1, got {quorum}")
     if federation.secure:
         _check_full(algorithm, len(sites))
-    original, algorithm = algorithm, build_algorithm(algorithm)
+    original, algorithm = algorithm, algorithm.build()
     log = _History(name or secrets.token_hex(8), original, sites, int(seed))
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None and not path.parent.is_dir():
@@ -144,17 +144,21 @@ def run(
     while True:
         number = len(log.records)
         if state is not None:
-            if algorithm.finished(state):
+            if algorithm.ended(state, number - 1):
                 return Run(state, tuple(log.records), True, log.run)
             if remaining is not None and remaining <= 0:
                 return Run(state, tuple(log.records), False, log.run)
             remaining = None if remaining is None else remaining - 1
         round_log = RoundLog()
-        rng = cast(np.random.Generator, LazyRng(log.seed, number))
+        rng = round_rng(log.seed, number)
         steps = algorithm.start(sites, rng) if state is None else algorithm.round(state, sites, rng)
         state = run_protocol(
             steps, federation, run=log.run, seed=log.seed, number=number, quorum=quorum, round_log=round_log
         )
+        if not isinstance(state, State):
+            raise InputError(
+                f"{type(state).__name__} is not a State. Derive it, e.g. class {type(state).__name__}(State)"
+            )
         record = log.add(state, round_log)
         if path is not None:
             log.save(path, state)
@@ -162,10 +166,9 @@ def run(
             progress(record)
 
 
-def _check_full(algorithm: Any, sites: int) -> None:
+def _check_full(algorithm: Algorithm[S], sites: int) -> None:
     """InputError unless all sites take part in every round of a run with secure sums."""
-    method = getattr(algorithm, "inner", algorithm)  # of one that scales columns first
-    share = getattr(method, "participation", 1.0)
+    share = algorithm.innermost.participation
     if not (share == 1.0 if isinstance(share, float) else share >= sites):
         raise InputError(
             f"participation={share:g} and secure sums exclude each other: sums over different sites would "
@@ -178,7 +181,8 @@ def run_from_checkpoint(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
     saved = disk.load(Path(path))
     log = _History(saved.run, algorithm, saved.sites, saved.seed)
     state: S = log.restore(Path(path))
-    return Run(state, tuple(log.records), build_algorithm(algorithm).finished(state), log.run)
+    ended = algorithm.build().ended(state, len(log.records) - 1)
+    return Run(state, tuple(log.records), ended, log.run)
 
 
 def _digest(algorithm: Any) -> str:

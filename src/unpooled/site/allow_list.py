@@ -7,7 +7,7 @@ questions; tests/site/test_requests.py runs every method and checks its declarat
 from typing import Any
 
 from unpooled.algorithms import METHODS, Method
-from unpooled.algorithms.method import import_methods
+from unpooled.algorithms.registry import import_methods
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.transforms import Affine, Preparation

@@ -41,17 +41,18 @@ from unpooled.algorithms.dual.node_steps import (
     subgradient,
 )
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.algorithms.method import Method, WorkLimits, sample_sites
+from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.participation import sample_sites
 from unpooled.errors import InputError
 from unpooled.optimality.bounds import AskBounds, AskPartsBound  # which certify asks
 from unpooled.optimality.box import check_box, enclosing
 from unpooled.optimality.certificate import NODES
 from unpooled.optimality.exact import check_reach
 from unpooled.optimality.parts import sum_below
-from unpooled.optimality.questions import AskNode, AskObjective, AskOutside, AskRange
-from unpooled.protocol.algorithm import Algorithm, Steps, build_algorithm, each, together, total
+from unpooled.optimality.questions import AskNode, AskObjective, AskOutside, AskRange, Objective
+from unpooled.protocol.algorithm import Steps, each, together, total
 from unpooled.protocol.messages import SiteId
-from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums
 from unpooled.typing import FloatArray, IntArray
 
 UPDATES = ("sg", "btm", "qnda", "bundle")
@@ -127,7 +128,7 @@ class Dual(Method, method="dual"):
             AskBounds: {"nodes": NODES},
         }
 
-    def with_restarts(self, n: int | None) -> Algorithm[DualState]:
+    def with_restarts(self, n: int | None) -> Self:
         return self if n is None else replace(self, n_starts=n)
 
     # ------------------------------------------------------------ start
@@ -184,15 +185,13 @@ class Dual(Method, method="dual"):
 
     def _lloyd(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FloatArray]:
         """A Lloyd fixed point: the references, and the first upper bound."""
-        lloyd = build_algorithm(
-            Lloyd(
-                k=self.clusters,
-                init=self.init,
-                n_starts=1 if isinstance(self.init, np.ndarray) else self.n_starts,
-                tol=1e-12,
-                min_cluster_size=self.min_cluster_size,
-            )
-        )
+        lloyd = Lloyd(
+            k=self.clusters,
+            init=self.init,
+            n_starts=1 if isinstance(self.init, np.ndarray) else self.n_starts,
+            tol=1e-12,
+            min_cluster_size=self.min_cluster_size,
+        ).build()
         state = yield from lloyd.start(sites, rng)
         while not lloyd.finished(state):
             state = yield from lloyd.round(state, sites, rng)
@@ -227,7 +226,7 @@ class Dual(Method, method="dual"):
         return self._moved(state, now)
 
     def _bounded(
-        self, state: DualState, now: Evaluated, tried: FloatArray, costs: Any, sums: Any
+        self, state: DualState, now: Evaluated, tried: FloatArray, costs: Objective, sums: ClusterSums
     ) -> DualState:
         """The bounds after a round, and a Lloyd step from the better of the tried centres."""
         upper, centers = state.upper_bound, state.centers

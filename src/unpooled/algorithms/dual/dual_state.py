@@ -7,6 +7,7 @@ import numpy as np
 
 from unpooled.optimality.exact import relative_gap
 from unpooled.optimality.questions import NodeSolution
+from unpooled.protocol.algorithm import State
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.typing import FloatArray
 
@@ -50,8 +51,8 @@ class Evaluations(Message):
         return heights
 
 
-@dataclass(frozen=True, eq=False)
-class DualState(Message):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DualState(State):
     """The multipliers, the answers of the sites, and the bounds so far."""
 
     sites: tuple[SiteId, ...]  # N, those that answered at the start

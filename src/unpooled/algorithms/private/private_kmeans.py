@@ -99,6 +99,10 @@ class Private(Method):
                 f"participation must be 1.0 under dp, got {self.participation}: all sites answer every round"
             )
 
+    @property
+    def fuzzifier(self) -> float | None:
+        return self.m
+
     # ------------------------------------------------------------ forecast and budget
 
     def forecast(self, n: float, noises: float, d: int | None = None) -> Forecast:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.transforms import Affine
+from unpooled.protocol.algorithm import State
 from unpooled.protocol.messages import Message
 from unpooled.typing import FloatArray
 
@@ -19,7 +20,7 @@ class Release(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateState(Message):
+class PrivateState(State):
     """All releases, the numbers computed from them, and the next question."""
 
     releases: tuple[Release, ...]

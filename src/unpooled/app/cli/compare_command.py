@@ -95,7 +95,7 @@ def compare(
                 )
     if files and k is None:
         raise InputError("-k is missing. Set the number of clusters, such as -k 3.")
-    from unpooled.algorithms.method import import_methods
+    from unpooled.algorithms.registry import import_methods
     from unpooled.app.compare import PROTECTIONS, methods_and_presets
     from unpooled.app.compare import compare as measure
 

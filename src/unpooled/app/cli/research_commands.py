@@ -17,7 +17,7 @@ def methods() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unpooled.algorithms.method import list_methods
+    from unpooled.algorithms.registry import list_methods
 
     table = Table("method", "use it when", "the coordinator sees")
     for entry in list_methods():

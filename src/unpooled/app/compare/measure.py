@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import METHODS
 from unpooled.algorithms.private import Private
+from unpooled.algorithms.registry import METHODS
 from unpooled.app.compare.inertia_bound import lower_bound
 from unpooled.app.compare.problems import Problem
 from unpooled.app.compare.scores import ari, labels_of

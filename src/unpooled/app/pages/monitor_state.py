@@ -8,17 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import unpooled.algorithms
-import unpooled.evaluation  # noqa: F401  importing them registers what a checkpoint may hold
+import unpooled.algorithms  # noqa: F401  importing it registers what a checkpoint may hold
 from unpooled.app.job import Job
 from unpooled.app.pages.cached_reading import CachedReading, signature
 from unpooled.app.propose_study import title_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import UnpooledError
+from unpooled.evaluation.analysis import AnalysisState
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.health import RunState, federation_health
 from unpooled.protocol import checkpoint
+from unpooled.protocol.algorithm import State
 from unpooled.protocol.checkpoint import Checkpoint
 
 _PAST = 100  # runs that are listed, the latest first
@@ -137,14 +138,11 @@ def figures_of(saved: Checkpoint | None) -> list[tuple[int, float | None, float 
     return [(i, _number(movement), _number(inertia)) for i, (movement, inertia) in enumerate(saved.figures)]
 
 
-def rest_of(state: Any) -> float | None:
+def rest_of(state: State) -> float | None:
     """Return the movement below which a method has converged, from its state; None if it has none."""
-    thresholds = [
-        getattr(getattr(inner, "leader", inner), "threshold", None)
-        for inner in (getattr(state, "inner", None) or (state,))
-    ]
-    known = [float(value) for value in thresholds if isinstance(value, int | float) and value > 0]
-    return min(known) if known else None
+    clusterings = state.inner if isinstance(state, AnalysisState) else (state,)
+    thresholds = [clustering.threshold for clustering in clusterings]
+    return min((rest for rest in thresholds if rest is not None and rest > 0), default=None)
 
 
 def rounds_to_rest(movements: list[float], rest: float | None) -> int | None:

@@ -13,7 +13,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from unpooled.algorithms.method import import_methods
+from unpooled.algorithms.registry import import_methods
 from unpooled.federation.coordinator_run import AnyTask, ForwardTask, coordinate
 from unpooled.federation.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC, own_path
 from unpooled.federation.relay.forwarder import Forwarder
