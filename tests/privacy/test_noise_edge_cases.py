@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from helpers import ledger_of
 from unpooled.errors import CodecError, InputError, QueryRefusedError
 from unpooled.privacy.dp.noise import Noise, SimulatedAccountant
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells
@@ -76,7 +77,7 @@ def test_sums_that_would_not_fit_are_refused_by_the_declared_rows_and_not_by_tho
             assert reply.reason == (
                 "2147483648 declared rows are too many for mu = 5: sums would not fit in 64 bits"
             )
-            assert site._guards[-1]._ledger.spent() == 0
+            assert ledger_of(site).spent() == 0
 
 
 @pytest.mark.parametrize("m", [None, 2.0], ids=["nearest", "memberships"])

@@ -8,8 +8,9 @@ import numpy as np
 
 from unpooled.privacy.secure_sum import SecureSums, check_range
 from unpooled.protocol.messages import SiteId
-from unpooled.site import Site
 from unpooled.site.allow_list import aggregate_only
+from unpooled.site.endpoint import Endpoint
+from unpooled.site.site import Site
 from unpooled.typing import FloatArray
 
 
@@ -27,7 +28,7 @@ class PlainSite(NamedTuple):
 class LocalTransport:
     """The Transport within one process. A site that fails ends the run, unless ``tolerate_failures``."""
 
-    def __init__(self, sites: Mapping[SiteId, Site], tolerate_failures: bool = False) -> None:
+    def __init__(self, sites: Mapping[SiteId, Endpoint], tolerate_failures: bool = False) -> None:
         self._sites, self._tolerate_failures = sites, tolerate_failures
 
     @property

@@ -163,6 +163,9 @@ class RemoteFederation:
             for ask, by_site in zip(asks, replies, strict=True)
         ]
 
+    def suppress_cells(self, min_contributors: int) -> None:
+        """Leave suppression to the caller, who sums the replies."""
+
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
         """Return the fingerprints of the keys of all members, for the federation above."""
         return () if self._membership is None else self._membership.keys(request_id, ancestors)

@@ -34,7 +34,8 @@ from unpooled.protocol.site_batch import (
     join_weights,
     ordered_sum,
 )
-from unpooled.site import Site
+from unpooled.site.endpoint import Endpoint
+from unpooled.site.site import Site
 from unpooled.typing import FloatArray, Rows
 
 _CHECKED: set[type[Any]] = set()  # classes of user-defined questions whose declarations were checked
@@ -68,7 +69,7 @@ class Simulation:
 
     def __init__(
         self,
-        sites: Sequence[Site],
+        sites: Sequence[Endpoint],
         *,
         fused: bool = True,
         threads: int | None = None,
@@ -76,17 +77,19 @@ class Simulation:
         exact_sums: bool = False,
     ) -> None:
         self.exact_sums = exact_sums
-        kinds = {(site.min_cluster_size, site.grouped, type(site.rows)) for site in sites}
-        if fused and secure is None and len(kinds) == 1 and all(site.plain for site in sites):
+        plain = [site for site in sites if isinstance(site, Site) and site.plain]
+        kinds = {(site.min_cluster_size, site.grouped, type(site.rows)) for site in plain}
+        if fused and secure is None and len(kinds) == 1 and len(plain) == len(sites):
             self._fuse(
                 [
                     PlainSite(s.name, s.rows, s.weights, s.within, s.grouped, s.min_cluster_size)
-                    for s in sites
+                    for s in plain
                 ],
                 threads,
             )
             return
-        self._names = _checked({site.name: site.rows for site in sites}, len(sites))
+        rows = {site.name: site.rows if isinstance(site, Site) else None for site in sites}
+        self._names = _checked(rows, len(sites))
         known = {site.name: site for site in sites}
         self._pool: _Pool | None = None
         self._remote: RemoteFederation | None = RemoteFederation(
@@ -238,7 +241,7 @@ class Simulation:
         return self._remote.ask(request_id, asks)
 
 
-def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
+def _checked(rows: Mapping[SiteId, Rows | None], count: int) -> tuple[SiteId, ...]:
     """Return the sorted names; raise InputError if there are no sites, equal names, or different columns."""
     if not count:
         raise InputError("a federation needs at least one site, got 0")
