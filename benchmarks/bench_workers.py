@@ -23,7 +23,7 @@ import psutil
 from unpooled import Lloyd, Simulation, run
 from unpooled.federation.workers import RowPartition
 from unpooled.protocol.algorithm import Ask, Asks
-from unpooled.protocol.exchange import Aggregate, Replies, RequestId
+from unpooled.protocol.exchange import Aggregate, Federation, Replies, RequestId
 from unpooled.protocol.partial_sum import partial_sum
 
 WORKERS, PARTS, D, K, RUNS = 4, 64, 16, 10, 3
@@ -41,7 +41,7 @@ def partitions(rows: int) -> list[RowPartition]:
     return [RowPartition(made, (seed, rows // PARTS)) for seed in range(1, PARTS + 1)]
 
 
-class Streamed:
+class Streamed(Federation):
     """The same sums without workers: one partition is made, answers, and is freed."""
 
     exact_sums = True
@@ -84,7 +84,7 @@ class Memory(threading.Thread):
         self.join()
 
 
-class WithKill:
+class WithKill(Federation):
     """A federation that kills a worker in the middle of an exchange."""
 
     def __init__(self, federation: Simulation, kill: Callable[[], None], exchange: int) -> None:

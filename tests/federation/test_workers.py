@@ -29,7 +29,7 @@ from unpooled.federation.workers.partition import HeldPartition, PartialAnswer
 from unpooled.federation.workers.worker_federation import workers_of
 from unpooled.federation.workers.worker_share import _kept
 from unpooled.protocol.algorithm import Ask, each, total
-from unpooled.protocol.exchange import RequestId, run_protocol
+from unpooled.protocol.exchange import Federation, RequestId, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 
 PARTS, N = 6, 300
@@ -62,7 +62,7 @@ def centers(federation):
     return run(Lloyd(k=3), federation, seed=1).state.centers
 
 
-class Killing:
+class Killing(Federation):
     """A federation for which ``act`` is called before one of its exchanges."""
 
     def __init__(self, federation, act, exchange):

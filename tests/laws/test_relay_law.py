@@ -17,6 +17,7 @@ from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import build_algorithm
+from unpooled.protocol.exchange import Federation
 
 ANY = RelayRules(min_sites=1, quorum=1.0)
 
@@ -53,7 +54,7 @@ def below(member):
     return isinstance(member, Relay) and hasattr(member.downstream, "_transport")
 
 
-class Verbs:
+class Verbs(Federation):
     """A federation that notes the questions that are asked of single sites."""
 
     def __init__(self, federation):

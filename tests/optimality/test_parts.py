@@ -15,7 +15,7 @@ from unpooled.optimality.bounds import AskPartsBound, PartsBound, unit_for
 from unpooled.optimality.certificate import percent_above, true_bound
 from unpooled.optimality.parts import EFFORTS, bound_and_work, bound_by_parts
 from unpooled.protocol.algorithm import total
-from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.exchange import Federation, run_protocol
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -160,7 +160,7 @@ def test_a_raw_mode_site_with_few_rows_adds_nothing():
     assert (result[14].lower[0], result[14].inertia[0], result[14].mass[0]) == (0.0, 0.0, 0.0)
 
 
-class Silent:
+class Silent(Federation):
     """A federation in which a site falls silent after some exchanges."""
 
     def __init__(self, inner, site, after):

@@ -15,6 +15,7 @@ from unpooled.protocol.algorithm import CopiedRng, each, together, total, transf
 from unpooled.protocol.declarations import Count, Setting
 from unpooled.protocol.exchange import (
     Aggregate,
+    Federation,
     LazyRng,
     Replies,
     RequestId,
@@ -232,7 +233,7 @@ def test_many_missing_sites_are_counted_rather_than_listed():
 
 
 def test_a_site_that_sends_nothing_is_silent_too():
-    class Lossy:
+    class Lossy(Federation):
         """A runtime that loses what site b sends."""
 
         sites = SITES

@@ -153,7 +153,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def fit_federation(self, federation: Federation) -> Self:
         """Cluster the rows of a federation's sites. The rows stay there, so there are no ``labels_``."""
-        if secure_sums(self.secure) is not None and not getattr(federation, "secure", False):
+        if secure_sums(self.secure) is not None and not federation.secure:
             raise InputError("secure needs a federation with secure=SecureSums(), and this one has none")
         self._run(self._algorithm(), federation)
         self.n_features_in_ = self.cluster_centers_.shape[1]
@@ -162,7 +162,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _run(self, algorithm: Any, federation: Federation) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
-            if getattr(federation, "secure", False):
+            if federation.secure:
                 noises /= threshold_for(len(federation.sites))
             _warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises), 4)
         seed = self._seed()

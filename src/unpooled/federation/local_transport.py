@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.privacy.secure_sum import SecureSums, check_range
+from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.endpoint import Endpoint
@@ -25,15 +26,12 @@ class PlainSite(NamedTuple):
     minimum: int
 
 
-class LocalTransport:
+class LocalTransport(Transport):
     """The Transport within one process. A site that fails ends the run, unless ``tolerate_failures``."""
 
     def __init__(self, sites: Mapping[SiteId, Endpoint], tolerate_failures: bool = False) -> None:
         self._sites, self._tolerate_failures = sites, tolerate_failures
-
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(self._sites)
+        self.sites = tuple(sites)
 
     def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
         if self._tolerate_failures:

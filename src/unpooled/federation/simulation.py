@@ -23,7 +23,7 @@ from unpooled.privacy.dp.noise import Noise, SimulatedAccountant
 from unpooled.privacy.secure_sum import SecureSums, secure_sums
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, Asks, Transform, reads_missing
-from unpooled.protocol.exchange import Aggregate, Replies, RequestId, SiteSeeds, gather, size
+from unpooled.protocol.exchange import Aggregate, Federation, Replies, RequestId, SiteSeeds, gather, size
 from unpooled.protocol.messages import Question, Reply, SiteId
 from unpooled.protocol.partial_sum import partial_sum
 from unpooled.protocol.site_batch import (
@@ -42,7 +42,7 @@ _CHECKED: set[type[Any]] = set()  # classes of user-defined questions whose decl
 _BLOCK_NUMBERS = 1_000_000  # numbers of replies held at once while summing over sites: 8 MB
 
 
-class Simulation:
+class Simulation(Federation):
     """A federation of sites in this process. A member may be a Relay, which has a federation of its own.
 
     Parameters
@@ -65,7 +65,7 @@ class Simulation:
     ('north', 'south')
     """
 
-    rows: int = 0  # of all sites, set by from_rows and from_stacked; of summary tables, their groups
+    rows: int = 0
 
     def __init__(
         self,
@@ -89,23 +89,24 @@ class Simulation:
             )
             return
         rows = {site.name: site.rows if isinstance(site, Site) else None for site in sites}
-        self._names = _checked(rows, len(sites))
+        self.sites = _checked(rows, len(sites))
         known = {site.name: site for site in sites}
         self._pool: _Pool | None = None
         self._remote: RemoteFederation | None = RemoteFederation(
-            LocalTransport({name: known[name] for name in self._names}),
+            LocalTransport({name: known[name] for name in self.sites}),
             secure=secure,
             exact_sums=exact_sums,
             keys={site.name: site.key for site in sites if not site.is_federation},
             federations=[site.name for site in sites if site.is_federation],
         )
+        self.secure, self.federations = self._remote.secure, self._remote.federations
 
     def _fuse(self, sites: Sequence[PlainSite], threads: int | None) -> None:
         """Concatenate the rows of sites without rules of their own, to answer for all of them at once."""
-        self._names = _checked({site.name: site.rows for site in sites}, len(sites))
+        self.sites = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
         known = {site.name: site for site in sites}
-        self._pool = _Pool.from_sites([known[name] for name in self._names], cores, self.exact_sums)
+        self._pool = _Pool.from_sites([known[name] for name in self.sites], cores, self.exact_sums)
         self._remote = None
 
     @classmethod
@@ -200,35 +201,21 @@ class Simulation:
         federation = cls.__new__(cls)
         federation.exact_sums, federation.rows = exact_sums, len(X)
         cores = threads if threads is not None else os.cpu_count() or 1
-        federation._names, federation._remote = site_names, None
+        federation.sites, federation._remote = site_names, None
         rules: dict[str, Any] = {"minimum": min_cluster_size, "threads": cores, "exact": exact_sums}
         federation._pool = _Pool(site_names, X, at, weights, **rules)
         return federation
-
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return self._names
-
-    @property
-    def federations(self) -> tuple[SiteId, ...]:
-        """Names of the members that are federations."""
-        return () if self._remote is None else self._remote.federations
 
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
         """Return the fingerprints of the keys of all members; fused sites have none."""
         return () if self._remote is None else self._remote.members(request_id, ancestors)
 
-    @property
-    def secure(self) -> bool:
-        """True if every total is a secure sum."""
-        return self._remote is not None and self._remote.secure
-
     def suppress_cells(self, min_contributors: int) -> None:
-        """Suppress in exact sums the cells that fewer than ``min_contributors`` sites have rows in."""
+        super().suppress_cells(min_contributors)
         if self._pool is not None:
             self._pool.min_contributors = min_contributors
 
-    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Reply]]:
         if self._pool is not None:
             try:
                 return [self._pool.gather(request_id, i, ask) for i, ask in enumerate(asks)]
@@ -241,14 +228,14 @@ class Simulation:
         return self._remote.ask(request_id, asks)
 
 
-def _checked(rows: Mapping[SiteId, Rows | None], count: int) -> tuple[SiteId, ...]:
+def _checked(rows: Mapping[SiteId, object], count: int) -> tuple[SiteId, ...]:
     """Return the sorted names; raise InputError if there are no sites, equal names, or different columns."""
     if not count:
         raise InputError("a federation needs at least one site, got 0")
     names = tuple(sorted(rows))
     if len(names) < count:
         raise InputError(f"site names must differ: {count} sites, {len(names)} names")
-    widths = {name: rows[name].shape[1] for name in names if isinstance(rows[name], np.ndarray)}
+    widths = {name: X.shape[1] for name in names if isinstance(X := rows[name], np.ndarray)}
     for name, width in widths.items():
         if width != widths[first := next(iter(widths))]:
             raise InputError(f"sites with different columns: {first} has {widths[first]}, {name} has {width}")

@@ -96,7 +96,7 @@ class Relay(Endpoint):
         what: str = "a relay",
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
-        self.downstream = local_federation(members, secure) if isinstance(members, Sequence) else members
+        self.downstream = members if isinstance(members, Federation) else local_federation(members, secure)
         _check_downstream(name, self.downstream, self.rules)
         self.downstream.suppress_cells(self.rules.min_contributors)
         home = None if folder is None else Path(folder)

@@ -23,8 +23,8 @@ from unpooled.federation.workers.partition import (
 )
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, Asks
-from unpooled.protocol.exchange import Aggregate, Part, Replies, Request, RequestId
-from unpooled.protocol.messages import SiteId, Summable
+from unpooled.protocol.exchange import Aggregate, Federation, Part, Replies, Request, RequestId
+from unpooled.protocol.messages import Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import partial_sum
 
 A = TypeVar("A")
@@ -65,7 +65,7 @@ def workers_of(executor: Any) -> Workers:
     )
 
 
-class WorkerFederation:
+class WorkerFederation(Federation):
     """A federation of sites whose rows are partitions on workers. Totals are exact sums, rounded once.
 
     The partitions of a site answer together as one site with a sum or the schema. A question whose replies
@@ -86,8 +86,6 @@ class WorkerFederation:
     """
 
     exact_sums = True
-    secure = False
-    federations: tuple[SiteId, ...] = ()
 
     def __init__(
         self,
@@ -111,6 +109,7 @@ class WorkerFederation:
                 HeldPartition(number, name, partition, min_cluster_size, threads)
                 for number, name, partition in zip(self._parts[site], names, several, strict=True)
             ]
+        self.sites = tuple(self._parts)
         if not held:
             raise InputError("a federation needs at least one site, got 0")
         self._workers.hold(held)
@@ -118,15 +117,7 @@ class WorkerFederation:
         self.rows_of = {site: sum(counts[i] for i in numbers) for site, numbers in self._parts.items()}
         self.rows = sum(self.rows_of.values())
 
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(self._parts)
-
-    def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the fingerprints of its members' keys: partitions have none."""
-        return ()
-
-    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Reply]]:
         for ask in asks:
             self._check_ask(ask)
         # down: to every partition the questions to its site; up: one sum in a tree
@@ -194,7 +185,7 @@ def put_on_workers(
         raise InputError("weights, within and secure cannot be used with an executor")
     workers = WorkerFederation(rows, executor, min_cluster_size=min_cluster_size, threads=threads or 1)
     federation: Any = empty
-    federation._pool, federation._remote, federation._names = None, workers, workers.sites
+    federation._pool, federation._remote, federation.sites = None, workers, workers.sites
     federation.exact_sums, federation.rows = True, workers.rows
     return empty
 
