@@ -5,6 +5,7 @@ for the same request.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, nullcontext
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
@@ -25,7 +26,7 @@ from unpooled.site.answer_step import AnswerStep
 from unpooled.site.audit_log import AuditLog, LogHeadGuard
 from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.chain import Chain, VisibleRows
-from unpooled.site.consistency import check_audit_trail, check_protection
+from unpooled.site.consistency import check_registry, check_site_folder
 from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.guards import (
     AllowListGuard,
@@ -109,58 +110,42 @@ def open_site(
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
-    if home is not None:
-        check_protection(home / "log.jsonl", policy.protect.mode)
-    if not policy.private:
-        _check_no_noise_before(name, home)
-    if home is not None:
-        SummaryFolder(home).recover()  # after a kill
-    erasures = ErasureGuard(None if home is None else home / ERASURES)  # before the table is read
-    source = _answer_source(table, policy, home, weights)
-    if home is not None:
-        home.mkdir(parents=True, exist_ok=True)
-    registry = Registry(home) if home is not None and (home / REGISTRY).exists() else None
-    ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
-    log: Log | None = None
-    try:
-        if home is not None:
-            log = Log(home / "log.jsonl", what)
-            check_audit_trail(log, ledger, registry)
-            if study is not None:
-                study.check_approved(log)
+    with ExitStack() as opened:
+        log = None if home is None else _open_log(home, what)
+        if log is not None:
+            opened.callback(log.close)
+        ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
+        opened.callback(ledger.close)
+        if home is not None and log is not None:
+            _check_folder(home, log, ledger, policy, study)
+        erasures = ErasureGuard(None if home is None else home / ERASURES)  # before the table is read
+        source = _answer_source(table, policy, home, weights)
         recorder = AuditLog(
             name,
             policy,
             ledger,
             log,
             summary=source.digest,
-            registry="" if registry is None else registry.mark,
+            registry=_registry_mark(home),
             authority=authority,
             study="" if study is None else study.digest,
         )
         mask = _mask(name, policy, home, source.X, member, ledger, authority, study)
         chain = _chain(name, policy, source, recorder, ledger, mask, study, erasures, threads)
         recorder.record_opening()
-        return Site(
-            name,
-            source.X,
-            source.weights,
-            grouped=source.grouped,
-            within=source.within,
-            min_cluster_size=source.min_cluster_size,
-            log=recorder,
-            max_message_bytes=policy.wire.max_message_bytes,
-            key=_fingerprint(home),
-            chain=chain,
-        )
-    except BaseException:
-        ledger.close()
-        if log is not None:
-            log.close()
-        raise
-    finally:
-        if registry is not None:
-            registry.close()
+        opened.pop_all()  # from here on the site closes them
+    return Site(
+        name,
+        source.X,
+        source.weights,
+        grouped=source.grouped,
+        within=source.within,
+        min_cluster_size=source.min_cluster_size,
+        log=recorder,
+        max_message_bytes=policy.wire.max_message_bytes,
+        key=_fingerprint(home),
+        chain=chain,
+    )
 
 
 def _chain(
@@ -229,18 +214,29 @@ def _fingerprint(home: Path | None) -> str:
     return fingerprint_in(home)
 
 
-def _check_no_noise_before(name: SiteId, home: Path | None) -> None:
-    """Raise LedgerError if the site answered with differential privacy, which other answers would void."""
-    if home is None or not (home / "ledger.sqlite").exists():
-        return
-    ledger = Ledger(home / "ledger.sqlite", name)
-    spent = ledger.spent()
-    ledger.close()
-    if spent:
-        raise LedgerError(
-            f"{home}: the site answered with differential privacy before, and another mode would void its "
-            "promise. Use a folder of its own."
-        )
+def _open_log(home: Path, what: str) -> Log:
+    """The log of a site, locked, after a change of the summary table that a kill cut off was finished."""
+    SummaryFolder(home).recover()
+    home.mkdir(parents=True, exist_ok=True)
+    return Log(home / "log.jsonl", what)
+
+
+def _check_folder(home: Path, log: Log, ledger: Ledger, policy: Policy, study: StudyGuard | None) -> None:
+    """Raise LedgerError unless the files in the site's folder belong together (``check_site_folder``)."""
+    place, table = SummaryFolder(home), ""
+    if policy.protect.mode == "summary" and place.exists and place.registered and place.approved:
+        table = place.digest
+    bound = "" if study is None else study.digest
+    with Registry.open(home) if table or (home / REGISTRY).exists() else nullcontext() as registry:
+        check_site_folder(home, log, ledger, registry, mode=policy.protect.mode, table=table, study=bound)
+
+
+def _registry_mark(home: Path | None) -> str:
+    """The last link of the registry of people; "" if there is none."""
+    if home is None or not (home / REGISTRY).exists():
+        return ""
+    with Registry.open(home) as registry:
+        return registry.mark
 
 
 class AnswerSource(NamedTuple):
@@ -349,7 +345,7 @@ def _summary(table: TableLike | None, policy: Policy, home: Path | None) -> tupl
         if not kept.approved:
             kept.adopt_proposal("auto_approve = true in the policy")
         with Registry.open(home) as people:
-            kept.check_registry(people)
+            check_registry(home, people, kept.digest)
     return summary, kept.digest
 
 

@@ -31,7 +31,7 @@ from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
 from unpooled.site.chain import Chain
-from unpooled.site.consistency import check_audit_trail
+from unpooled.site.consistency import check_site_folder
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.guards import RequestIdGuard
 from unpooled.site.ledger import Ledger, SumLedger
@@ -102,15 +102,13 @@ class Relay(Endpoint):
         home = None if folder is None else Path(folder)
         if home is not None:
             home.mkdir(parents=True, exist_ok=True)
+        bound = "" if study is None else study.digest
         ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
         log: Log | None = None
         try:
             if home is not None:
                 log = Log(home / "log.jsonl", what)
-                if study is not None:
-                    study.check_approved(log)
-                check_audit_trail(log, ledger)
-            bound = "" if study is None else study.digest
+                check_site_folder(home, log, ledger, mode=SUMS, study=bound)
             recorder = AuditLog(name, self.rules, ledger, log, authority=authority, study=bound)
             mask = _mask(name, self.rules, home, ledger, authority, study)
             key = _fingerprint(home)

@@ -53,8 +53,9 @@ _CHARGED = object()  # only BudgetAccountant.spend passes it
 class Noise:
     """The generator that adds the noise of one reply. Only ``BudgetAccountant.spend`` creates it.
 
-    It cannot be copied, pickled or subclassed, so there is one for every charge. ``share`` is the part of the noise that this site adds if sites of a secure sum add it together. ``rows``
-    is the declared upper bound on the site's rows; None if nobody declared it.
+    It cannot be copied, pickled or subclassed, so there is one for every charge. ``share`` is the part of the
+    noise that this site adds if sites of a secure sum add it together. ``rows`` is the declared upper bound
+    on the site's rows; None if nobody declared it.
     """
 
     def __init__(self, token: object, share: float, rows: int | None) -> None:
