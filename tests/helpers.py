@@ -36,7 +36,10 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol
 from unpooled.protocol.messages import Refusal, Reply
 from unpooled.site import Guard
-from unpooled.typing import Rows
+from unpooled.site.chain import Exchange
+from unpooled.site.endpoint import Endpoint
+from unpooled.site.ledger import Ledger
+from unpooled.site.recorder import Recorder as BaseRecorder
 
 # ---------------------------------------------------------------- data
 
@@ -120,22 +123,19 @@ def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterat
         yield state
 
 
-class Recorder(Guard):
-    """A guard and audit that changes nothing: keeps every question, its reply, and the number of rows."""
+class Recorder(BaseRecorder):
+    """A log that changes nothing: keeps every question, its reply, and the number of rows."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Part, Reply]] = []
         self.rows: list[int] = []
-        self._rows = 0
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        self._rows = len(rows[0])
-
-    def __call__(self, request: Request, answer: Response) -> None:
-        for part, reply in zip(request.parts, answer.replies, strict=True):
+    def record(self, exchange: Exchange, response: Response) -> str:
+        for asked, reply in zip(exchange.parts, response.replies, strict=True):
             if not isinstance(reply, Refusal):
-                self.seen.append((part, reply))
-                self.rows.append(self._rows)
+                self.seen.append((asked.part, reply))
+                self.rows.append(len(exchange.parts[0].rows))
+        return ""
 
 
 class Declines(Guard):
@@ -144,16 +144,32 @@ class Declines(Guard):
     def __init__(self, reason: str = "closed today", since: int = 0) -> None:
         self.reason, self.since = reason, since
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        if request.request_id.round >= self.since:
+    def check(self, exchange: Exchange) -> None:
+        if exchange.request.request_id.round >= self.since:
             raise QueryRefusedError(self.reason)
+
+
+def step_of(member: Endpoint, name: str) -> Any:
+    """The first step of this name in the chain of a site or a relay."""
+    return next(step for step in member.chain.steps if step.name == name)
+
+
+def ledger_of(member: Endpoint) -> Ledger:
+    """The ledger of a site or a relay."""
+    ledger: Ledger = step_of(member, "transaction").ledger
+    return ledger
+
+
+def mask_of(member: Endpoint) -> Any:
+    """The part of a site or a relay in secure sums."""
+    return step_of(member, "transaction").mask
 
 
 def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[Simulation, Recorder]:
     """A federation all of whose sites share one Recorder."""
     recorder = Recorder()
     sites = [
-        Site(name, X, min_cluster_size=min_cluster_size, guards=[recorder], audit=recorder)
+        Site(name, X, min_cluster_size=min_cluster_size, guards=[Guard()], log=recorder)
         for name, X in rows.items()
     ]
     return LocalFederation(sites), recorder

@@ -49,8 +49,12 @@ class Hostile(Site):
         super().__init__(name, X, guards=[Guard()])
         self.kind, self.rng = kind, np.random.default_rng(seed)
 
-    def _reply(self, request, part, seen, noise):
-        reply = super()._reply(request, part, seen, noise)
+    def answer(self, request):
+        response = super().answer(request)
+        lies = (self._lie(part, reply) for part, reply in zip(request.parts, response.replies, strict=True))
+        return replace(response, replies=tuple(lies))
+
+    def _lie(self, part, reply):
         if isinstance(reply, LocalMeans):
             far = 50 + 30 * self.rng.standard_normal(reply.means.shape)
             return LocalMeans(far, np.full(reply.counts.shape, 1e7))

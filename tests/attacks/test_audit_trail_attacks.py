@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers import ledger_of, mask_of
 from unpooled import SecureSums
 from unpooled.app.cli import app
 from unpooled.data import Number, Preparation, Table
@@ -49,7 +50,7 @@ def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, 
     """Also where the summary table that it answered from was removed, and after a rotation of the log."""
     site = open_site("a", X, parse(rules), tmp_path)
     asked(site, RequestId("r", 0, 0, 0), AskMoments())
-    site._audit._log.rotate()
+    site.log._log.rotate()
     site.close()
     shutil.rmtree(tmp_path / "summary", ignore_errors=True)
     with pytest.raises(
@@ -71,7 +72,7 @@ def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_su
     again = asked(site, ids[0], AskMoments())
     assert again.head.startswith("1:")  # of a site that answers as before: the line of then
     if rotated:
-        site._audit._log.rotate()
+        site.log._log.rotate()
     site.close()
     site = open_site("a", X, parse(SUMMARY), tmp_path)
     grouped = [codec.encode(asked(site, request_id, AskMoments()).replies[0]) for request_id in ids]
@@ -124,8 +125,8 @@ def test_a_ledger_that_was_edited_is_found_and_nothing_is_answered(tmp_path, edi
     site = open_site("a", X, parse(DP), tmp_path)
     for number in range(3):
         asked(site, RequestId(f"r{number}", 0, 0, 0), CHEAP)
-    with site._guards[-1]._ledger.transaction():
-        site._mask._member._store.keep("r0", b"state")
+    with ledger_of(site).transaction():
+        mask_of(site)._member._store.keep("r0", b"state")
     site.close()
     open_site("a", X, parse(DP), tmp_path).close()
     assert read(tmp_path).faults == []

@@ -13,7 +13,7 @@ import pytest
 from tests.amounts import amounts
 
 from attacks import histories
-from helpers import blobs
+from helpers import blobs, ledger_of
 from unpooled import LocalFederation, SecureSums
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Number, Preparation, Table
@@ -137,7 +137,7 @@ def test_the_same_noise_is_not_given_twice_under_other_stages(tmp_path):
         federation = LocalFederation(sites, secure=SecureSums())
         run_protocol(total(federation.sites, question), federation, run="r", number=7)
         for site in sites:
-            assert site._guards[-1]._ledger.spent() == pytest.approx((number + 1) * 0.01**2)
+            assert ledger_of(site).spent() == pytest.approx((number + 1) * 0.01**2)
     for site in sites:
         site.close()
 
@@ -173,7 +173,7 @@ def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path,
         monkeypatch.setattr(site, "receive", again(name))
     result = run_protocol(total(federation.sites, question), federation, run="r")
     assert result.noise[0] == pytest.approx(3.0)  # each adds the whole: nobody vouched for anybody
-    spent = sorted(site._guards[-1]._ledger.spent() / 0.01**2 for site in sites)
+    spent = sorted(ledger_of(site).spent() / 0.01**2 for site in sites)
     assert spent == pytest.approx([1.0, 1.0, 2.0])
     for site in sites:
         site.close()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from helpers import ledger_of
 from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.transforms import Affine, Category
@@ -32,6 +33,7 @@ from unpooled.protocol.exchange import (
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
@@ -54,7 +56,7 @@ def reasons(answer: Response) -> list[str]:
 
 
 def spent(site) -> float:
-    return site._guards[-1]._ledger.spent()
+    return ledger_of(site).spent()
 
 
 # ---------------------------------------------------------------- what a transform tells of rows under noise
@@ -171,7 +173,8 @@ def test_a_price_that_is_no_price_is_no_message(mu):
 
 def test_parts_of_one_request_are_paid_together_or_not_at_all():
     site = open_site("a", X, parse(DP))
-    half = replace(CHEAP, mu=0.8 * site._guards[-1]._limits.spent ** 0.5)  # 64 % of the budget
+    budget = next(step for step in site.chain.steps if isinstance(step, BudgetGuard))
+    half = replace(CHEAP, mu=0.8 * budget._limits.spent**0.5)  # 64 % of the budget
     parts = [Part("total", half, None, i) for i in range(2)]
     assert all("privacy budget" in why for why in reasons(asked(site, RequestId("r", 0, 0, 0), *parts)))
     assert spent(site) == 0

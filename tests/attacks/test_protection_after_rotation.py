@@ -20,7 +20,7 @@ def test_the_mode_is_named_where_the_files_before_are_kept_elsewhere(tmp_path, m
     for number in range(2):
         site.answer(Request(RequestId("r", 0, number, 0), (Part("total", AskMoments(), None, 0),)))
         if not number:
-            kept = site._audit._log.rotate()
+            kept = site.log._log.rotate()
     site.close()
     kept.unlink()
     assert segments(tmp_path / "log.jsonl") == [tmp_path / "log.jsonl"]

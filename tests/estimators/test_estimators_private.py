@@ -115,11 +115,11 @@ class Charges(Guard):
     def __init__(self, left):
         self.left = left
 
-    def check_questions(self, request, rows):
-        for part in request.parts:
-            if not isinstance(part.question, PrivateQuestion):
+    def check(self, exchange):
+        for question in (asked.part.question for asked in exchange.parts):
+            if not isinstance(question, PrivateQuestion):
                 raise QueryRefusedError("answered without noise")
-            part.question.check(PrivateQuestionLimits(self.left))
+            question.check(PrivateQuestionLimits(self.left))
 
     def accountant(self, request):
         return Paying(self)
@@ -134,7 +134,10 @@ class Paying(BudgetAccountant):
 
 
 def guarded(left):
-    return LocalFederation([Site(f"s{i}", X[i == SITES], guards=[Charges(left)]) for i in range(3)])
+    guards = [Charges(left) for _ in range(3)]
+    return LocalFederation(
+        [Site(f"s{i}", X[i == SITES], guards=[g], accountant=g.accountant) for i, g in enumerate(guards)]
+    )
 
 
 def test_a_site_that_charges_lets_one_budget_through():

@@ -9,6 +9,7 @@ from unpooled.data import PreparationOptions, Table
 from unpooled.data.schema import ColumnTotals, Schema
 from unpooled.evaluation import Analysis
 from unpooled.protocol.questions.description import Crossing, Outline, Profile
+from unpooled.site import Guard
 
 MINIMUM = 5
 
@@ -24,9 +25,7 @@ def watched():
         x[:2] = np.nan
         c = [None if i == 3 else "abz"[v] for i, v in enumerate(np.where(rng.random(n) < 0.05, 2, label % 2))]
         tables[name], guards[name] = Table.from_columns({"x": x, "y": y, "c": c}), Recorder()
-    sites = [
-        Site(n, t, min_cluster_size=MINIMUM, guards=[guards[n]], audit=guards[n]) for n, t in tables.items()
-    ]
+    sites = [Site(n, t, min_cluster_size=MINIMUM, guards=[Guard()], log=guards[n]) for n, t in tables.items()]
     methods = tuple(Lloyd(k=k, min_cluster_size=MINIMUM) for k in (2, 3, 4))
     state = run(Analysis(PreparationOptions(), methods), LocalFederation(sites)).state
     rows = {name: state.agreement.preparation.apply(table) for name, table in tables.items()}

@@ -28,6 +28,7 @@ from unpooled.protocol.run_loop import run
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.recorder import Recorder
 
 REQUEST_ID = RequestId("run", 0, 1, 0)
 ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enumerate("abcd")}
@@ -216,11 +217,13 @@ def test_a_question_knows_its_reply():
 
 
 def test_guarded_sites_in_process_give_the_same_model():
-    def audit(request, response):
-        sent.append(response)
+    class Sent(Recorder):
+        def record(self, exchange, response):
+            sent.append(response)
+            return ""
 
     sent: list[Response] = []
-    sites = [Site(name, X, audit=audit) for name, X in ROWS.items()]
+    sites = [Site(name, X, log=Sent()) for name, X in ROWS.items()]
     guarded = run(Lloyd(k=3), LocalFederation(sites), seed=0)
     plain = run(Lloyd(k=3), Simulation.from_rows(ROWS), seed=0)
     assert len(sent) > 0

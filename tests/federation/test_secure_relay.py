@@ -90,7 +90,7 @@ def test_a_relay_reads_only_the_sum_of_its_members_and_the_coordinator_only_that
     above = federation(relays)
     assert bits(summed(above).total()) == flat_sum(NAMES)
     for relay in relays:  # the relay receives masked replies of its members, the coordinator of the relays
-        wire = relay._downstream._transport
+        wire = relay.downstream._transport
         answers = [codec.unwrap(data) for stage, _, data in wire.seen if stage == "AskMasked"]
         assert [type(reply) for answer in answers for reply in answer.replies] == [
             MaskedElsewhere,
@@ -185,7 +185,7 @@ def test_a_relay_that_is_killed_between_stages_continues_with_the_same_sum(stage
         if (at, site) == (stage, "r1") and not killed:
             killed.append(wire.members["r1"])
             killed[0].close()
-            downstream = RemoteFederation(killed[0]._downstream._transport, secure=SecureSums())
+            downstream = RemoteFederation(killed[0].downstream._transport, secure=SecureSums())
             wire.members["r1"] = Relay("r1", downstream, RelayRules(), folder=tmp_path / "r1")
         return False
 

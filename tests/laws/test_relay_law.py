@@ -46,11 +46,11 @@ def grown(rows, rng, depth, name="land"):
 
 
 def deep(members):
-    return max((1 + deep(m._downstream._transport._members.values()) if below(m) else 1) for m in members)
+    return max((1 + deep(m.downstream._transport._members.values()) if below(m) else 1) for m in members)
 
 
 def below(member):
-    return isinstance(member, Relay) and hasattr(member._downstream, "_transport")
+    return isinstance(member, Relay) and hasattr(member.downstream, "_transport")
 
 
 class Verbs(Federation):

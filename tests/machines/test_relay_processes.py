@@ -21,7 +21,7 @@ from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.federation.relay import downstream as downstream_module
 from unpooled.federation.relay import forwarder as forwarder_module
 from unpooled.federation.relay.forwarder import Forwarder
-from unpooled.federation.relay.relay_session import RelaySession, open_session
+from unpooled.federation.relay.relay_session import OpenRelay, open_session
 from unpooled.federation.relay.relay_settings import RelaySettings, forwarded_terms
 from unpooled.federation.relay.rules_file import TEMPLATE, DownstreamRules, RelayPolicy, parse_relay_policy
 from unpooled.federation.remote import RemoteFederation
@@ -121,7 +121,8 @@ class RelayHarness:
         return self
 
     def session(self, **changed):
-        return RelaySession(self.settings, replace(terms_of(self.study, ABOVE), **changed))
+        terms = replace(terms_of(self.study, ABOVE), **changed)
+        return SiteSession(OpenRelay(self.settings, terms.study), terms)
 
     def stop(self):
         self.ending.set()
@@ -175,7 +176,7 @@ def test_a_relay_that_is_killed_gives_the_same_bytes_and_finds_its_run_again(nor
     first = north.session()
     answered = answer(first, request())
     first._site.close()  # what the kernel does for a process that is killed
-    first._relay._opened[0]._connection.close()
+    first._settings._opened[0]._connection.close()
     again, asked = north.session(), len(north.asked)
     assert again.respond(request()) == answered
     assert len(north.asked) == asked  # from its log
@@ -190,7 +191,7 @@ def test_answers_that_came_while_the_relay_was_gone_are_kept_for_it(north):
     asking = threading.Thread(target=first.respond, args=(request(),), daemon=True)
     asking.start()
     until(lambda: "a" in north.asked, "the question to the members")
-    first._relay._opened[0]._connection._connection.close()  # killed in the middle of a question
+    first._settings._opened[0]._connection._connection.close()  # killed in the middle of a question
     asking.join(PATIENCE)
     first._site.close()
     released.set()
@@ -253,11 +254,11 @@ def test_a_coordinator_learns_no_member_by_a_study_that_was_withdrawn(north):
 def test_a_relay_asks_its_members_once_if_a_question_fails(north, monkeypatch):
     asked = []
 
-    def failing(self, request, parts):
-        asked.append(request)
+    def failing(self, exchange):
+        asked.append(exchange.request)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("unpooled.federation.relay.relay.Relay._totals", failing)
+    monkeypatch.setattr("unpooled.federation.relay.member_totals.MemberTotals._totals", failing)
     session = north.session()
     response = codec.unwrap(session.respond(request()), expect=Response)
     session.close()
@@ -276,7 +277,7 @@ def test_nobody_is_asked_before_the_relay_has_approved(made, tmp_path):
 def test_another_version_above_or_in_the_middle_is_one_clear_reason(north, monkeypatch):
     reason = north.session(version="99.0").respond(request())
     assert reason.startswith("the coordinator has unpooled 99.0, this site")
-    monkeypatch.setattr("unpooled.federation.relay.relay.version", lambda name: "99.0")
+    monkeypatch.setattr("unpooled.federation.relay.member_totals.version", lambda name: "99.0")
     session = north.session()
     above = RemoteFederation(Sessions(north=session), federations=["north"])
     with pytest.raises(
@@ -536,7 +537,7 @@ def test_the_settings_of_a_member_determine_its_session(made, tmp_path):
     settings = RelaySettings("north", str(made["north"].path), str(tmp_path / "n"))
     settings.write(file)
     assert RelaySettings.read(file) == settings
-    assert isinstance(open_session(file, terms_of(study_of())), RelaySession)
+    assert isinstance(open_session(file, terms_of(study_of()))._settings, OpenRelay)
     SiteSettings("a", "x.csv", str(tmp_path / "a")).write(file)
     assert type(open_session(file, terms_of(study_of()))) is SiteSession
     assert FederationFolder.read(made["north"].path).sites == ("a", "b")

@@ -207,7 +207,7 @@ def test_a_relay_that_is_killed_between_stages_continues_with_the_same_sum(count
         if (at, site) == (stage, "south") and not killed:
             killed.append(transport.sessions["south"])
             killed[0]._site.close()  # what the kernel does for a process that is killed
-            killed[0]._relay._opened[0]._connection.close()
+            killed[0]._settings._opened[0]._connection.close()
             transport.sessions["south"] = relays["south"].session()
 
     transport.act = kill

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
+from helpers import ledger_of
 from seeded_noise import SHARES, whitened
 from unpooled.data import Number, Preparation, Table
 from unpooled.privacy.dp.accounting import gdp_epsilon
@@ -67,7 +68,7 @@ def asked(rows, who, question, most, runs):
     replies, site = [], None
     while len(replies) < runs:
         site = site or open_site("a", table, parse(RULES.format(most=most)))
-        before = site._guards[-1]._ledger.spent()
+        before = ledger_of(site).spent()
         request = Request(RequestId(f"run {len(replies)}", 0, 0, 0), (Part("total", question, TRANSFORM, 0),))
         (reply,) = codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies
         if isinstance(reply, Refusal):
@@ -75,7 +76,7 @@ def asked(rows, who, question, most, runs):
             site.close()
             site = None
             continue
-        charged = site._guards[-1]._ledger.spent() - before
+        charged = ledger_of(site).spent() - before
         replies.append(whitened(question, reply, 2))
     return np.array(replies), charged
 

@@ -1,12 +1,15 @@
 """Noise that nobody paid for, that was used up, or that would not fit: there is none."""
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
 
+from helpers import ledger_of
 from unpooled.errors import CodecError, InputError, QueryRefusedError
-from unpooled.privacy.dp.noise import Noise, SimulatedAccountant
+from unpooled.privacy.dp.noise import BudgetAccountant, Noise, SimulatedAccountant
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, NoisyMoments
 from unpooled.protocol import codec
@@ -33,6 +36,25 @@ def batch(noise=()) -> SiteBatch:
 def test_noise_is_charged_and_not_made():
     with pytest.raises(TypeError, match=r"only BudgetAccountant\.spend creates noise"):
         Noise(object(), 1.0, None)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_charged_noise_cannot_be_copied(copied):
+    (noise,) = SimulatedAccountant().spend([1.0], [1.0])
+    with pytest.raises(TypeError, match=r"only BudgetAccountant\.spend creates noise"):
+        copied(noise)
+
+
+def test_noise_without_a_charge_is_not_made_by_a_subclass_or_without_its_constructor():
+    with pytest.raises(TypeError, match=r"only BudgetAccountant\.spend creates noise"):
+        type("Free", (Noise,), {})
+    with pytest.raises(AttributeError):
+        object.__new__(Noise).added(np.zeros(1, np.int64), 2.0**-30, 1.0)
+
+
+def test_an_accountant_cannot_give_noise_away():
+    with pytest.raises(TypeError, match="Generous must not override spend"):
+        type("Generous", (BudgetAccountant,), {"spend": lambda self, prices, shares: ()})
 
 
 def test_a_question_that_keeps_its_noise_gets_no_second_reply_out_of_it():
@@ -76,7 +98,7 @@ def test_sums_that_would_not_fit_are_refused_by_the_declared_rows_and_not_by_tho
             assert reply.reason == (
                 "2147483648 declared rows are too many for mu = 5: sums would not fit in 64 bits"
             )
-            assert site._guards[-1]._ledger.spent() == 0
+            assert ledger_of(site).spent() == 0
 
 
 @pytest.mark.parametrize("m", [None, 2.0], ids=["nearest", "memberships"])

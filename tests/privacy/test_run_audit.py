@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from test_dp_audit import seen_mu
 
+from helpers import ledger_of
 from seeded_noise import SHARES, batch, whitened
 from unpooled import Gaussian, SecureSums, run
 from unpooled.algorithms import Private
@@ -82,7 +83,7 @@ class World:
     @property
     def charged(self) -> float:
         """mu, as the ledger of the row's site has it."""
-        return float(self.made["s0"]._guards[-1]._ledger.spent() ** 0.5)
+        return float(ledger_of(self.made["s0"]).spent() ** 0.5)
 
     def federation(self) -> RemoteFederation:
         return RemoteFederation(self.Transport(self), secure=SecureSums())

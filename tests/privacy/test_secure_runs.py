@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import bits, blobs, pooled, split
+from helpers import bits, blobs, mask_of, pooled, split
 from unpooled import (
     FederatedFuzzyCMeans,
     FederatedKMeans,
@@ -194,7 +194,7 @@ def test_a_site_that_is_killed_in_any_stage_goes_on_as_if_nothing_had_been(stage
 
 def _reborn(old: Site, keeps: bool) -> Any:
     """The site's mask after a restart: the same identity, with or without what it had kept."""
-    mask = old._mask
+    mask = mask_of(old)
     member = mask._member
     again = type(member)(member.name, member._identity, store=member._store if keeps else None)
     return type(mask)(again, required=True)
@@ -401,10 +401,10 @@ def test_the_participants_has_one_fingerprint_that_every_site_sees() -> None:
     wire = Wire(ROWS)
     federation = secure(wire)
     run_protocol(total(tuple(ROWS), AskMoments()), federation, run="r")
-    seen = {site._mask._member._run("r").participants.fingerprint for site in wire.site_by_name.values()}
+    seen = {mask_of(site)._member._run("r").participants.fingerprint for site in wire.site_by_name.values()}
     assert seen == {federation._secure_sums.participants.fingerprint}
     run_protocol(total(tuple(ROWS), AskMoments()), federation, run="q")
-    again = {site._mask._member._run("q").participants.fingerprint for site in wire.site_by_name.values()}
+    again = {mask_of(site)._member._run("q").participants.fingerprint for site in wire.site_by_name.values()}
     assert again == seen  # the same sites with the same keys, in any run
     assert len(next(iter(seen))) == 49
 
@@ -419,11 +419,10 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
         def check_request(self, request):
             self.inner.check_request(request)
 
+        floor = 1.0
+
         def is_masked(self, request, part):
             return False
-
-        def minimum(self, request, part, usual):
-            return usual
 
         def apply(self, request, replies):
             secure = self.inner.apply(request, replies)
@@ -432,7 +431,7 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
             )
 
     wire = Wire(ROWS)
-    wire.site_by_name["s6"] = Site("s6", ROWS["s6"], mask=Shows(wire.site_by_name["s6"]._mask))
+    wire.site_by_name["s6"] = Site("s6", ROWS["s6"], mask=Shows(mask_of(wire.site_by_name["s6"])))
     result = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
     assert result.n == 12.0
 

@@ -35,8 +35,10 @@ class Liar(Site):
         super().__init__(name, X, guards=[Guard()])
         self.lie = lie
 
-    def _reply(self, request, part, seen, noise):
-        return self.lie(super()._reply(request, part, seen, noise), request.request_id.round)
+    def answer(self, request):
+        response = super().answer(request)
+        lies = (self.lie(reply, request.request_id.round) for reply in response.replies)
+        return replace(response, replies=tuple(lies))
 
 
 def heavy(reply, number):

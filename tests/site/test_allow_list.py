@@ -16,6 +16,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId
 from unpooled.protocol.messages import Question, Refusal
 from unpooled.site.allow_list import DESCRIBE, METHOD_NAMES, NOISY, PREPARE, allowed
+from unpooled.site.chain import Exchange
 from unpooled.site.guards import AllowListGuard
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -52,7 +53,7 @@ def asked(guard: AllowListGuard, kind: type) -> str:
     """The reason of a refusal, "" if the guard allows the question. Its values do not count."""
     parts = (Part("total", object.__new__(kind), None, 0),)
     try:
-        guard.check_questions(Request(RequestId("r", 0, 0, 0), parts), (np.zeros((1, 1)),))
+        guard.check(Exchange(Request(RequestId("r", 0, 0, 0), parts)))
     except QueryRefusedError as refusal:
         return str(refusal)
     return ""

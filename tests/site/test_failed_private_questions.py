@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import ledger_of
 from question_samples import found
 from studies import approved_terms, private_study
 from unpooled.data import Number, Preparation, Table
@@ -110,10 +111,10 @@ def test_a_question_about_another_number_of_columns_is_refused_and_not_charged(k
     for d in (3, 5):
         for question in of_width(kind, d):
             assert "columns, and the rows have 2" in reply_to(site, question, transform).reason
-    assert site._guards[-1]._ledger.spent() == 0
+    assert ledger_of(site).spent() == 0
     (question, *_) = of_width(kind, 2)
     assert not isinstance(reply_to(site, question, transform), Refusal)
-    assert site._guards[-1]._ledger.spent() == pytest.approx(question.privacy_cost)
+    assert ledger_of(site).spent() == pytest.approx(question.privacy_cost)
     site.close()
 
 
@@ -124,7 +125,7 @@ def test_sums_that_would_not_fit_are_refused_and_not_charged(kind, tmp_path):
         site = open_site("a", table, parse(RULES.format(rows=rows)), tmp_path / str(rows))
         for question in of_width(kind, 2):
             reply = reply_to(site, question)
-            ledger = site._guards[-1]._ledger
+            ledger = ledger_of(site)
             if isinstance(reply, Refusal):
                 assert reply.reason.startswith(f"{rows} declared rows are too many")
             assert (ledger.spent() > 0) is not isinstance(reply, Refusal)

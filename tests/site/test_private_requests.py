@@ -9,6 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
+from helpers import step_of
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, LocalFederation
 from unpooled.errors import LedgerError, TooFewAnswersError
 from unpooled.privacy import PrivateQuestionLimits
@@ -205,7 +206,7 @@ def test_an_answer_that_was_not_kept_is_paid_again(tmp_path):
     rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
     site = open_site("s0", X[::3], rules, folder=tmp_path)
     site.answer(request("q", 0, noisy()))
-    site._guards[-1].accountant(request("r", 0, noisy())).spend([noisy().privacy_cost], [1.0])
+    step_of(site, "noise")._accountant(request("r", 0, noisy())).spend([noisy().privacy_cost], [1.0])
     site.close()
     site = open_site("s0", X[::3], rules, folder=tmp_path)
     assert not isinstance(site.answer(request("r", 0, noisy())).replies[0], Refusal)

@@ -34,12 +34,13 @@ from unpooled.protocol.questions.description import AskProfile
 from unpooled.protocol.questions.fuzzy_sums import AskBorderline, AskFuzzyMeans, AskFuzzyMoves
 from unpooled.protocol.run_loop import run
 from unpooled.site.audit.overview import read
+from unpooled.site.chain import Exchange
 from unpooled.site.log import Log, entries, verify
 from unpooled.site.policy import Policy, parse
 from unpooled.site.session import PendingDecision, SiteSession, SiteSettings
 from unpooled.site.site import Site
 from unpooled.site.study import Study
-from unpooled.site.study_guard import StudyGuard
+from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 from unpooled.site.study_store import APPROVED, DECLINED, WITHDRAWN, Decision, StudyFolder, record_decision
 
 IDENTITY = Identity.new()
@@ -353,7 +354,7 @@ def test_a_withdrawal_that_no_process_noticed_holds_too(site, end):
     place._write(replace(kept, decisions=(*kept.decisions, Decision(WITHDRAWN, "x", "now"))))
     assert reasons(end.respond(SCHEMA)) == "the site has withdrawn the study"
     with pytest.raises(Exception, match="withdrawn"):
-        StudyGuard(kept.study, home(site)).before_release(None, None)
+        StudyGuard(kept.study, home(site)).check(Exchange(codec.unwrap(SCHEMA)))
     assert kinds(site)[-2:] == ["release", "refusal"]
     assert study.run == "r"
 
@@ -372,7 +373,7 @@ def test_a_study_that_expired_after_its_approval_is_over(site):
     place._write(replace(kept, decisions=(Decision(APPROVED, "x", "now"),)))
     assert "expired" in session_of(site, past).respond(SCHEMA)
     with pytest.raises(Exception, match="expired"):
-        StudyGuard(past, home(site)).check_request(codec.unwrap(SCHEMA))
+        StudyGuard(past, home(site)).check(Exchange(codec.unwrap(SCHEMA)))
     assert "1. expired" in officer(site, "status")
 
 
@@ -425,6 +426,12 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
 # ---------------------------------------------------------------- honest runs
 
 
+class Approved(StudyGuard):
+    """The rule of a study at a site of a simulation."""
+
+    name = "policy"
+
+
 @pytest.mark.parametrize("missing", [False, True], ids=["whole", "with missing cells"])
 @pytest.mark.parametrize(
     "method", [name for name, m in METHODS.items() if m.__module__.startswith("unpooled.")]
@@ -441,7 +448,7 @@ def test_no_honest_run_goes_beyond_its_study(method, missing, tmp_path):
         X = rng.normal(size=(40, 3)) + 5 * rng.integers(3, size=(40, 1))
         X[rng.random(X.shape) < (0.2 if missing else 0.0)] = np.nan
         table = Table.from_columns({f"c{j}": X[:, j] for j in range(3)})
-        sites.append(Site(name, table, guards=[StudyGuard(study, tmp_path)]))
+        sites.append(Site(name, table, guards=[Approved(study, tmp_path), StudyLimitsGuard(study)]))
     job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
     done = run(job.algorithm, LocalFederation(sites), seed=1, name="r", quorum=1.0)
     assert done.finished

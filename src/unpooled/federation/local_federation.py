@@ -9,12 +9,13 @@ import numpy as np
 from unpooled.data import Table
 from unpooled.data.summary_table import SummaryTable
 from unpooled.federation.check_sites import check_sites
-from unpooled.federation.local_transport import LocalMember, LocalTransport
+from unpooled.federation.local_transport import LocalTransport
 from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
 from unpooled.protocol.messages import SiteId
 from unpooled.site import Site
 from unpooled.site.allow_list import aggregate_only
+from unpooled.site.endpoint import Endpoint
 from unpooled.typing import FloatArray, Rows
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class LocalFederation(RemoteFederation):
 
     def __init__(
         self,
-        members: Sequence[LocalMember],
+        members: Sequence[Endpoint],
         *,
         secure: SecureSums | None = None,
         exact_sums: bool = False,

@@ -1,9 +1,10 @@
-"""The site's side of a federation: everything that leaves a site passes ``Site``."""
+"""The site's side of a federation: everything that leaves a site passes its chain (chain.py)."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.site.site import Guard, Site
+    from unpooled.site.chain import Guard
+    from unpooled.site.site import Site
 
 __all__ = ["Guard", "Site"]
 
@@ -11,7 +12,7 @@ __all__ = ["Guard", "Site"]
 def __getattr__(name: str) -> Any:
     """Import a name where it is first used: many processes need only the files of a site."""
     if name in __all__:
-        from unpooled.site import site
+        from unpooled.site import chain, site
 
-        return getattr(site, name)
+        return {"Guard": chain.Guard, "Site": site.Site}[name]
     raise AttributeError(f"module 'unpooled.site' has no attribute {name!r}")

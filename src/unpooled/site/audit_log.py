@@ -1,17 +1,13 @@
-"""The audit of a site: every answer in its log before it leaves, and the evidence that binds log and ledger.
+"""The log as a step of a site's chain: every answer is in the log before it leaves.
 
 A line holds the questions, the answer byte for byte, its protection, and the last link of the ledger. The
 line that opens a site also has the digests of its summary table, its policy and its study, and the version of
 the software.
 """
 
-import contextlib
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,87 +19,15 @@ from unpooled.protocol import codec
 from unpooled.protocol.declarations import Count, figures
 from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, countersignable
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
-from unpooled.site.chained_file import ChainedFile
+from unpooled.site.chain import Exchange, Guard
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import CONTINUED, COUNTERSIGNED, Base64Payload, Log, unpacked
-from unpooled.site.log_files import lines, parsed, protections, tail
+from unpooled.site.log import COUNTERSIGNED, Base64Payload, Log, unpacked
+from unpooled.site.log_files import parsed, tail
 from unpooled.site.policy import Policy
-from unpooled.site.site import digest, request_digest
+from unpooled.site.recorder import Recorder
+from unpooled.site.request_digest import digest, request_digest
 
 SUMS = "sums"  # the protection of a relay: it sends sums over its sites
-
-
-def check_audit_trail(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
-    """Raise LedgerError unless log, ledger and registry have the entries by which each names another.
-
-    The ledger is written before the log has the answer, so it may be ahead by what a kill cut off. From here
-    on its links name the head of the log.
-    """
-    _check_marks(log, ledger, registry)
-    ledger.log_head = log.mark
-    _check_contents(log, ledger)
-
-
-def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None:
-    for file, chain in (("ledger", ledger), ("registry", registry)):
-        number, _, head = ("" if chain is None else chain.last_log_head).partition(":")
-        if head and log.hash_at(int(number)) != head:
-            raise LedgerError(
-                f"{log.path}: the log is lost, or older than the {file}: its line {int(number) + 1} is not "
-                f"the one that the {file} names. Nothing is answered."
-            )
-    audit_trail: dict[str, ChainedFile | None] = {"ledger": ledger, "registry": registry}
-    for line in tail(log.path):
-        entry = parsed(line, log.path)
-        for name in [name for name in audit_trail if name in entry]:
-            chain = audit_trail.pop(name)
-            if chain is None or not chain.has(entry[name]):
-                file = "registry of people" if name == "registry" else name
-                raise LedgerError(
-                    f"{log.path.parent}: the {file} is lost, or older than the log: line {entry['seq'] + 1} "
-                    f"of the log names an entry that the {name} lacks. Nothing is answered."
-                )
-        if "ledger" in entry and entry["kind"] != CONTINUED:  # it names all files that there were
-            return
-
-
-def _check_contents(log: Log, ledger: Ledger) -> None:
-    """Raise LedgerError unless the ledger holds what it wrote."""
-    try:
-        ledger.check()
-    except LedgerError as error:
-        raise LedgerError(f"{log.path.parent}: {error}. Nothing is answered.") from None
-
-
-def check_protection(path: Path, mode: str) -> None:
-    """Raise LedgerError if the protection of earlier answers does not go with ``mode``.
-
-    Differential privacy after exact answers promises nothing, and exact answers afterwards void its promise.
-    """
-    if not path.exists():
-        return
-    for before in sorted(protections(_read(path))):
-        if (before == "dp") != (mode == "dp"):
-            how = "with" if before == "dp" else "without"
-            why = (
-                "another mode would void the promise of differential privacy"
-                if before == "dp"
-                else "differential privacy would promise nothing any more"
-            )
-            raise LedgerError(
-                f"{path.parent}: the site answered {how} differential privacy before "
-                f'(mode = "{before}"), and {why}. Use a folder of its own.'
-            )
-
-
-def _read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log that name a protection, from the first; an unfinished last line is not read."""
-    for line in lines(path):
-        if b'"kind":"release"' in line:  # not read in full: it may be long
-            yield {"kind": "release", "spent": b'"spent":null' not in line}
-        elif b'"kind":"opening"' in line or b'"kind":"continued"' in line:
-            with contextlib.suppress(ValueError):
-                yield json.loads(line)
 
 
 class Rules(Protocol):
@@ -113,8 +37,11 @@ class Rules(Protocol):
     def digest(self) -> str: ...
 
 
-class AuditLog:
-    """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
+class AuditLog(Recorder):
+    """The recorder of a site: writes every answer into its log before it leaves, and returns the last ones.
+
+    Without a ``log``, for simulation, nothing is written.
+    """
 
     def __init__(
         self,
@@ -134,28 +61,31 @@ class AuditLog:
         self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
         protection = SUMS if held is None else held.protect.mode
         self._from = (protection, summary, policy.digest, study)
-        self.downstream = ""  # of a relay: which members did not answer, and why
-        self.sum_members: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
         self._transforms: set[str] = set()  # in the log
-        if log is not None:
-            log.append(
-                "opening",
-                site=name,
-                policy=policy.digest,
-                protection=protection,
-                summary=summary,  # the digest of the summary table that the site answers from
-                study=study,  # the digest of the approved study
-                version=version("unpooled"),
-                authority="" if authority is None else authority.hex(),
-                ledger=self._mark(),
-                **self._bound,
-            )
+
+    def record_opening(self) -> None:
+        """Write that the site is open, and what it answers from, before it answers anything."""
+        if self._log is None:
+            return
+        protection, summary, policy, study = self._from
+        self._log.append(
+            "opening",
+            site=self._name,
+            policy=policy,
+            protection=protection,
+            summary=summary,  # the digest of the summary table that the site answers from
+            study=study,  # the digest of the approved study
+            version=version("unpooled"),
+            authority="" if self._authority is None else self._authority.hex(),
+            ledger=self._mark(),
+            **self._bound,
+        )
 
     def _mark(self) -> str:
         return "" if self._ledger is None else self._ledger.mark
 
-    def check_request(self, request: Request) -> None:
+    def check_head(self, request: Request) -> None:
         """Refuse a request if its countersignature is forged, or names a line that the log does not have.
 
         Then the log was cut, or the site restored from an old backup: its answer could differ from an earlier
@@ -178,17 +108,20 @@ class AuditLog:
                 "log is back."
             )
 
-    def failed(self, request: Request, answer: Response) -> str:
-        """Log a response without an answer; if it is asked again, the question is tried again."""
+    def record(self, exchange: Exchange, response: Response) -> str:
+        return self._write(exchange, response, failed=False)
+
+    def record_failure(self, exchange: Exchange, response: Response) -> str:
         try:
-            return self(request, answer, failed=True)
+            return self._write(exchange, response, failed=True)
         except LedgerError:  # e.g. a full disk, which may be what failed
             return ""
 
-    def __call__(self, request: Request, answer: Response, failed: bool = False) -> str:
-        """Log an answer; returns the new head of the log, or "" without a log."""
+    def _write(self, exchange: Exchange, answer: Response, failed: bool) -> str:
+        """Write an answer into the log; returns the new head of the log, or "" without a log."""
         if self._log is None:
             return ""
+        request = exchange.request
         if request.countersigned and request.countersigned != self._countersigned:
             number, head, signature = (*request.countersigned.split(":"), "", "")[:3]
             self._log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
@@ -222,8 +155,8 @@ class AuditLog:
             policy=self._policy,
             ledger=self._mark(),
             **self._bound,
-            **({"downstream": self.downstream} if self.downstream else {}),
-            **({"sum_members": list(self.sum_members)} if self.sum_members else {}),
+            **({"downstream": exchange.downstream} if exchange.downstream else {}),
+            **({"sum_members": list(exchange.sum_members)} if exchange.sum_members else {}),
             digest=sha256(payload).hexdigest(),
             payload=Base64Payload(payload),
         )
@@ -283,6 +216,18 @@ class AuditLog:
                 answer: Response = codec.decode(unpacked(entry["payload"]), expect=Response)
                 since[request_id, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
         return answers
+
+
+class LogHeadGuard(Guard):
+    """Refuse a request if the coordinator has lines of the log that the log lacks."""
+
+    name = "log head"
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    def check(self, exchange: Exchange) -> None:
+        self._log.check_head(exchange.request)
 
 
 def _shapes(reply: Reply) -> dict[str, list[int]]:

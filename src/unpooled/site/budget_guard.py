@@ -1,7 +1,6 @@
-"""The privacy budget of a site with mode = "dp": every answer is charged, kept, and given again."""
+"""The privacy budget of a site with mode = "dp": every answer is charged before it is computed."""
 
 import math
-from contextlib import AbstractContextManager
 from math import inf
 
 from unpooled.errors import QueryRefusedError
@@ -9,21 +8,19 @@ from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
 from unpooled.privacy.dp.accounting import gdp_epsilon, gdp_mu
 from unpooled.privacy.dp.noise import BudgetAccountant
 from unpooled.protocol import codec
-from unpooled.protocol.exchange import STAGE, Request, Response
+from unpooled.protocol.exchange import Request
 from unpooled.site.allow_list import SCHEMA
+from unpooled.site.chain import Exchange, Guard
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy
-from unpooled.site.site import Guard, request_digest
+from unpooled.site.request_digest import request_digest
 from unpooled.site.study import Study
-from unpooled.typing import Rows
 
 
 class BudgetGuard(Guard):
     """Refuse queries without noise, and charge the others to the site's privacy budget, in its ledger.
 
-    A query is charged to two budgets: that of the policy and that of the approved study, if any. A charged
-    answer is kept under all that it depends on: the run, the request id and the whole request, stages of
-    secure sums included. The same request gets the same bytes again; any other is charged again. Refusals
+    A query is charged to two budgets: that of the policy and that of the approved study, if any. Refusals
     depend only on the query, the policy and the ledger, and not on rows.
     """
 
@@ -37,34 +34,20 @@ class BudgetGuard(Guard):
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
         self._study = None if study is None else _StudyBudget(study, policy.dp.delta, self._unit)
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        latest = self._ledger.latest(request.request_id.run)
-        if request.request_id.round < latest:
-            raise QueryRefusedError(f"round {request.request_id.round} is over: round {latest} was answered")
-        for part in request.parts:
-            if isinstance(part.question, PrivateQuestion):
-                part.question.check(self._sizes)
-            elif part.verb != STAGE and not isinstance(part.question, SCHEMA):  # a schema is declared
+    def check(self, exchange: Exchange) -> None:
+        for asked in exchange.parts:
+            question = asked.part.question
+            if isinstance(question, PrivateQuestion):
+                question.check(self._sizes)
+            elif not isinstance(question, SCHEMA):  # a schema is declared
                 raise QueryRefusedError(
-                    f"the policy requires differential privacy, and {codec.name_of(type(part.question))} "
+                    f"the policy requires differential privacy, and {codec.name_of(type(question))} "
                     "is answered without noise"
                 )
-
-    def cached_response(self, request: Request) -> Response | None:
-        answer = self._ledger.cached_response(request.request_id, request_digest(request))
-        return None if answer is None else codec.decode(answer, expect=Response)
 
     def accountant(self, request: Request) -> BudgetAccountant:
         """The accountant that charges the answer to this request."""
         return _RequestAccountant(self._ledger, request, self._limits, self._study, self._unit, self._rows)
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Keep a masked answer with noise together with the state of its mask, or neither."""
-        return self._ledger.transaction()
-
-    def before_release(self, request: Request, answer: Response) -> None:
-        if any(isinstance(part.question, PrivateQuestion) for part in request.parts):
-            self._ledger.keep(request.request_id, request_digest(request), codec.encode(answer))
 
 
 class _StudyBudget:

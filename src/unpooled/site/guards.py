@@ -1,7 +1,6 @@
-"""The rules of a policy as guards of a site: each small, each with a reason that the coordinator may read."""
+"""The guards of a site: each small, each with a reason that the coordinator may read."""
 
 import os
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,24 @@ from unpooled.privacy import PrivateQuestion
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Transform, reads_missing
 from unpooled.protocol.declarations import Centers, declared_fields
-from unpooled.protocol.exchange import Request, Response
 from unpooled.protocol.messages import Question
 from unpooled.site.allow_list import SCHEMA, TRANSFORMS, aggregate_only, allowed
+from unpooled.site.chain import Exchange, Guard
 from unpooled.site.erasures import Erasures
-from unpooled.site.ledger import Ledger, RunLimits
+from unpooled.site.ledger import Ledger
 from unpooled.site.policy import Policy, check_methods
-from unpooled.site.site import Guard, request_digest
-from unpooled.typing import FloatArray, Rows
+from unpooled.typing import FloatArray
+
+
+class RequestIdGuard(Guard):
+    """Refuse a request whose round or exchange is not a number that a ledger can hold."""
+
+    name = "request id"
+
+    def check(self, exchange: Exchange) -> None:
+        request_id = exchange.request.request_id
+        if not (0 <= request_id.round < 2**63 and 0 <= request_id.exchange < 2**63):
+            raise QueryRefusedError("the round or the exchange of the request is not a valid number")
 
 
 class AllowListGuard(Guard):
@@ -30,8 +39,8 @@ class AllowListGuard(Guard):
         self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
         self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        for part in request.parts:
+    def check(self, exchange: Exchange) -> None:
+        for part in (asked.part for asked in exchange.parts):
             name = codec.name_of(type(part.question))
             missing = part.question.undeclared()
             if missing:
@@ -53,11 +62,13 @@ class AllowListGuard(Guard):
 class ErasureGuard(Guard):
     """Refuse everything once somebody was erased since the site was opened: its table contains them."""
 
+    name = "erasures"
+
     def __init__(self, path: Path | None) -> None:
         self._path, self._state = path, file_state(path)
         self._known = self._erasures()
 
-    def check_request(self, request: Request) -> None:
+    def check(self, exchange: Exchange) -> None:
         if (state := file_state(self._path)) == self._state:
             return
         if self._erasures() != self._known:
@@ -65,9 +76,6 @@ class ErasureGuard(Guard):
                 "somebody was erased from this site's summary table during the run. Start the run again."
             )
         self._state = state  # an earlier erasure was finished
-
-    def before_release(self, request: Request, answer: Response) -> None:
-        self.check_request(request)
 
     def _erasures(self) -> tuple[tuple[Any, ...], ...]:
         return () if self._path is None else Erasures(self._path.parent).identifiers()
@@ -90,8 +98,9 @@ class InputGuard(Guard):
     It does not protect the rows; it gives a reason in place of an error.
     """
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        for part, X in zip(request.parts, rows, strict=True):
+    def check(self, exchange: Exchange) -> None:
+        for asked in exchange.parts:
+            part, X = asked.part, asked.rows
             name = codec.name_of(type(part.question))
             if (part.question.reads == "table") is isinstance(X, np.ndarray):
                 kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
@@ -131,8 +140,8 @@ class SecureSumsOnlyGuard(Guard):
     def __init__(self, allows: str = "the policy allows only secure sums") -> None:
         self._allows = allows
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        for part in request.parts:
+    def check(self, exchange: Exchange) -> None:
+        for part in (asked.part for asked in exchange.parts):
             if isinstance(part.question, SCHEMA):
                 continue  # a schema has names of columns, not rows
             if part.verb != "total":
@@ -148,27 +157,24 @@ def sent_centers(question: Question[Any]) -> list[FloatArray]:
     return [value.reshape(-1, *value.shape[-2:]) for _, _, value in declared_fields(question, Centers)]
 
 
-class LimitsGuard(Guard):
-    """For mode = "raw": refuse rounds that are over, and runs and rounds beyond the policy's limits."""
+class RoundGuard(Guard):
+    """For answers from rows: refuse rounds that are over."""
 
-    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, inf)
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        latest = self._ledger.latest(request.request_id.run)
-        if request.request_id.round < latest:
-            raise QueryRefusedError(f"round {request.request_id.round} is over: round {latest} was answered")
-
-    def before_release(self, request: Request, answer: Response) -> None:
-        self._ledger.charge(request.request_id, request_digest(request), 0.0, self._limits)
+    def check(self, exchange: Exchange) -> None:
+        request_id = exchange.request.request_id
+        latest = self._ledger.latest(request_id.run) if exchange.parts else -1
+        if request_id.round < latest:
+            raise QueryRefusedError(f"round {request_id.round} is over: round {latest} was answered")
 
 
 class NoNoiseGuard(Guard):
     """Refuse queries with noise: the site answers from its summary table, which has no privacy budget."""
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        if any(isinstance(part.question, PrivateQuestion) for part in request.parts):
+    def check(self, exchange: Exchange) -> None:
+        if any(isinstance(asked.part.question, PrivateQuestion) for asked in exchange.parts):
             raise QueryRefusedError(
                 "the site answers from its summary table, and a private run needs sites with differential "
                 "privacy"

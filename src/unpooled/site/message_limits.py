@@ -16,9 +16,25 @@ from unpooled.protocol.declarations import Declaration, Length, Scalar, Work, de
 from unpooled.protocol.exchange import Part, Request
 from unpooled.protocol.limits import MAX_COLUMNS, MAX_NUMBERS, MAX_PARTS, MAX_TRANSFORMS, MAX_WORK
 from unpooled.protocol.messages import Question
+from unpooled.site.chain import Exchange, Guard
+from unpooled.typing import Rows
+
+OwnRows = Rows | Table | SummaryTable | None  # None: a relay does not have rows
 
 
-def check_message(request: Request, X: Any) -> None:
+class MessageLimitsGuard(Guard):
+    """Refuse a message beyond the limits, before anything is computed or charged."""
+
+    name = "limits"
+
+    def __init__(self, X: OwnRows) -> None:
+        self._X = X
+
+    def check(self, exchange: Exchange) -> None:
+        check_message(exchange.request, self._X)
+
+
+def check_message(request: Request, X: OwnRows) -> None:
     """Raise QueryRefusedError if an answer from ``X`` takes more work, memory or numbers than allowed.
 
     The reason names the question, what is too large, and the limit.
@@ -69,7 +85,7 @@ def check_fields(question: Question[Any]) -> None:
                     )
 
 
-def _check_transforms(parts: tuple[Part, ...], X: Any) -> None:
+def _check_transforms(parts: tuple[Part, ...], X: OwnRows) -> None:
     """Raise QueryRefusedError if a message has too many transforms, or one with too many columns."""
     transforms = [part.transform for part in parts if part.transform is not None]
     if (
@@ -85,7 +101,7 @@ def _check_transforms(parts: tuple[Part, ...], X: Any) -> None:
             raise QueryRefusedError(f"a transform with {width:,} columns. {_at_most(max_columns)}")
 
 
-def _width(transform: Transform | None, X: Any) -> int:
+def _width(transform: Transform | None, X: OwnRows) -> int:
     """The columns of the rows that a question reads; 0 if it reads a table."""
     if transform is not None and transform.names is not None:
         return len(transform.names)

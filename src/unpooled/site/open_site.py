@@ -4,11 +4,15 @@ All files are in one folder of the site's own. A site that was killed and opened
 for the same request.
 """
 
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, nullcontext
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.data.bounded_table import BoundedTable
 from unpooled.data.summary_table import SummaryTable
@@ -18,37 +22,64 @@ from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import SCHEMA, aggregate_only
-from unpooled.site.audit_log import AuditLog, check_audit_trail, check_protection
+from unpooled.site.answer_step import AnswerStep
+from unpooled.site.audit_log import AuditLog, LogHeadGuard
 from unpooled.site.budget_guard import BudgetGuard
+from unpooled.site.chain import Chain, VisibleRows
+from unpooled.site.consistency import check_registry, check_site_folder
 from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.guards import (
     AllowListGuard,
     ErasureGuard,
     InputGuard,
-    LimitsGuard,
     NoNoiseGuard,
+    RequestIdGuard,
+    RoundGuard,
     SecureSumsOnlyGuard,
 )
-from unpooled.site.ledger import Ledger, SumLedger
+from unpooled.site.ledger import Ledger, RunLimits, SumLedger
+from unpooled.site.ledger_steps import ChargedAnswers, LedgerStep, TransactionStep
 from unpooled.site.log import Log
+from unpooled.site.mask_steps import MaskStep, SecureSumGuard
+from unpooled.site.message_limits import MessageLimitsGuard
+from unpooled.site.noise_step import NoiseStep
 from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
+from unpooled.site.recorder import FailureStep
+from unpooled.site.replay_cache import ReplayCache
 from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
-from unpooled.site.site import Guard, Mask, Site
-from unpooled.site.study_guard import StudyGuard
+from unpooled.site.site import Site
+from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
+from unpooled.site.suppression_step import SuppressionStep
 from unpooled.site.table_store import ERASURES, SummaryFolder
-from unpooled.typing import FloatArray
+from unpooled.site.transform_step import TransformStep
+from unpooled.typing import FloatArray, Rows
+
+if TYPE_CHECKING:
+    from unpooled.privacy.secure_sum.site_mask import SiteMask
+    from unpooled.privacy.secure_sum.sum_member import Member
+
+
+class DataFrame(Protocol):
+    """A data frame of any package."""
+
+    @property
+    def columns(self) -> Iterable[str]: ...
+    def __getitem__(self, name: str) -> npt.ArrayLike: ...
+
+
+TableLike = Table | Rows | DataFrame | Mapping[str, npt.ArrayLike]
 
 
 def open_site(
     name: SiteId,
-    table: Any = None,
+    table: TableLike | None = None,
     policy: Policy | None = None,
     folder: str | Path | None = None,
     *,
     weights: FloatArray | None = None,
-    member: Any = None,
+    member: "Member | None" = None,
     authority: bytes | None = None,
     threads: int = 1,
     what: str = "another program",
@@ -79,58 +110,99 @@ def open_site(
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
-    if home is not None:
-        check_protection(home / "log.jsonl", policy.protect.mode)
-    if not policy.private:
-        _check_no_noise_before(name, home)
-    if home is not None:
-        SummaryFolder(home).recover()  # after a kill
-    erased = ErasureGuard(
-        None if home is None else home / ERASURES
-    )  # reads the erasures before the table is read
-    source, digest = _answer_source(table, policy, home, weights)
-    if home is not None:
-        home.mkdir(parents=True, exist_ok=True)
-    registry = Registry(home) if home is not None and (home / REGISTRY).exists() else None
-    ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
-    log: Log | None = None
-    try:
-        if home is not None:
-            log = Log(home / "log.jsonl", what)
-            check_audit_trail(log, ledger, registry)
-            if study is not None:
-                study.check(log)
-        mask = _mask(name, policy, home, source["X"], member, ledger, authority, study)
-        mark = "" if registry is None else registry.mark
-        bound = "" if study is None else study.digest
-        single_source = SingleSourceGuard(
-            ledger, source_digest(policy.protect.mode, digest, policy.answer_rules_digest, bound)
-        )
-        first = [] if study is None else [study]
-        guards = [*first, single_source, erased, *_guards(policy, ledger, mask, study)]
-        audit_trail = AuditLog(
-            name, policy, ledger, log, summary=digest, registry=mark, authority=authority, study=bound
-        )
-        answered = audit_trail.answered()
-    except BaseException:
-        ledger.close()
+    with ExitStack() as opened:
+        log = None if home is None else _open_log(home, what)
         if log is not None:
-            log.close()
-        raise
-    finally:
-        if registry is not None:
-            registry.close()
+            opened.callback(log.close)
+        ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
+        opened.callback(ledger.close)
+        if home is not None and log is not None:
+            _check_folder(home, log, ledger, policy, study)
+        erasures = ErasureGuard(None if home is None else home / ERASURES)  # before the table is read
+        source = _answer_source(table, policy, home, weights)
+        recorder = AuditLog(
+            name,
+            policy,
+            ledger,
+            log,
+            summary=source.digest,
+            registry=_registry_mark(home),
+            authority=authority,
+            study="" if study is None else study.digest,
+        )
+        mask = _mask(name, policy, home, source.X, member, ledger, authority, study)
+        chain = _chain(name, policy, source, recorder, ledger, mask, study, erasures, threads)
+        recorder.record_opening()
+        opened.pop_all()  # from here on the site closes them
     return Site(
         name,
-        **source,
-        guards=guards,
-        mask=mask,
-        audit=audit_trail,
-        threads=threads,
+        source.X,
+        source.weights,
+        grouped=source.grouped,
+        within=source.within,
+        min_cluster_size=source.min_cluster_size,
+        log=recorder,
         max_message_bytes=policy.wire.max_message_bytes,
-        answered=answered,
         key=_fingerprint(home),
+        chain=chain,
     )
+
+
+def _chain(
+    name: SiteId,
+    policy: Policy,
+    source: "AnswerSource",
+    log: AuditLog,
+    ledger: Ledger,
+    mask: "SiteMask | None",
+    study: StudyGuard | None,
+    erasures: ErasureGuard,
+    threads: int,
+) -> Chain:
+    """The chain of a site under its policy, in the order of ``chain.CHAIN``."""
+    mode, bound = policy.protect.mode, "" if study is None else study.digest
+    single_source = SingleSourceGuard(
+        ledger, source_digest(mode, source.digest, policy.answer_rules_digest, bound)
+    )
+    budget = BudgetGuard(policy, ledger, None if study is None else study.study) if policy.private else None
+    limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, inf) if mode == "raw" else None
+    return Chain(
+        LogHeadGuard(log),
+        RequestIdGuard(),
+        FailureStep(log),
+        study,
+        single_source,
+        erasures,
+        ReplayCache(log.answered()),
+        log,
+        None if budget is None else ChargedAnswers(ledger),
+        MessageLimitsGuard(source.X),
+        SecureSumGuard(mask),
+        TransformStep(VisibleRows(source.X, source.weights, source.within)),
+        None if study is None else StudyLimitsGuard(study.study),
+        AllowListGuard(policy),
+        InputGuard(),
+        _secure_sums_only(policy, study) if mask is None else None,
+        NoNoiseGuard() if mode == "summary" else RoundGuard(ledger),
+        budget,
+        SuppressionStep(source.min_cluster_size, 1.0 if mask is None else mask.floor),
+        NoiseStep(None if budget is None else budget.accountant, mask),
+        AnswerStep(name, grouped=source.grouped, threads=threads, checked=True),
+        TransactionStep(ledger, mask),
+        None if mask is None else MaskStep(mask),
+        study,
+        erasures,
+        LedgerStep(ledger, single_source, limits),
+    )
+
+
+def _secure_sums_only(policy: Policy, study: StudyGuard | None) -> SecureSumsOnlyGuard | None:
+    """The guard of a site that must answer only in secure sums and does not take part in them."""
+    if policy.aggregation.secure == "required":
+        return SecureSumsOnlyGuard()
+    if study is not None and study.secure:
+        return SecureSumsOnlyGuard("the approved study allows only secure sums")
+    return None
 
 
 def _fingerprint(home: Path | None) -> str:
@@ -142,24 +214,53 @@ def _fingerprint(home: Path | None) -> str:
     return fingerprint_in(home)
 
 
-def _check_no_noise_before(name: SiteId, home: Path | None) -> None:
-    """Raise LedgerError if the site answered with differential privacy, which other answers would void."""
-    if home is None or not (home / "ledger.sqlite").exists():
-        return
-    ledger = Ledger(home / "ledger.sqlite", name)
-    spent = ledger.spent()
-    ledger.close()
-    if spent:
-        raise LedgerError(
-            f"{home}: the site answered with differential privacy before, and another mode would void its "
-            "promise. Use a folder of its own."
-        )
+def _open_log(home: Path, what: str) -> Log:
+    """The log of a site, locked, after a change of the summary table that a kill cut off was finished."""
+    SummaryFolder(home).recover()
+    home.mkdir(parents=True, exist_ok=True)
+    return Log(home / "log.jsonl", what)
+
+
+def _check_folder(home: Path, log: Log, ledger: Ledger, policy: Policy, study: StudyGuard | None) -> None:
+    """Raise LedgerError unless the files in the site's folder belong together (``check_site_folder``)."""
+    place, table = SummaryFolder(home), ""
+    if policy.protect.mode == "summary" and place.exists and place.registered and place.approved:
+        table = place.digest
+    bound = "" if study is None else study.digest
+    with Registry.open(home) if table or (home / REGISTRY).exists() else nullcontext() as registry:
+        check_site_folder(home, log, ledger, registry, mode=policy.protect.mode, table=table, study=bound)
+
+
+def _registry_mark(home: Path | None) -> str:
+    """The last link of the registry of people; "" if there is none."""
+    if home is None or not (home / REGISTRY).exists():
+        return ""
+    with Registry.open(home) as registry:
+        return registry.mark
+
+
+class AnswerSource(NamedTuple):
+    """What a site answers from: its summary table, or its rows."""
+
+    X: Rows | Table | SummaryTable
+    weights: FloatArray | None = None
+    within: FloatArray | None = None
+    grouped: bool = False
+    min_cluster_size: int = 1
+    digest: str = ""  # of its summary table
+
+    @classmethod
+    def from_summary(cls, summary: SummaryTable, digest: str = "") -> "AnswerSource":
+        """Return the source of a site that answers from a summary table; that of an array is an array."""
+        if summary.named:
+            return cls(summary, grouped=True, digest=digest)
+        within = np.nan_to_num(summary.within)
+        return cls(summary.matrix(), summary.people, within, grouped=True, digest=digest)
 
 
 def _answer_source(
-    table: Any, policy: Policy, home: Path | None, weights: FloatArray | None
-) -> tuple[dict[str, Any], str]:
-    """The arguments of a Site for what it answers from, and the digest of its summary table, "" if none."""
+    table: TableLike | None, policy: Policy, home: Path | None, weights: FloatArray | None
+) -> AnswerSource:
     mode = policy.protect.mode
     if mode == "summary":
         if weights is not None:
@@ -167,10 +268,10 @@ def _answer_source(
                 "weights of rows do not go with a summary table, in which every person counts once. Open the "
                 "site without weights."
             )
-        summary, digest = _summary(table, policy, home)
+        source = AnswerSource.from_summary(*_summary(table, policy, home))
         if home is not None and not SummaryFolder(home).registered:
             SummaryFolder(home).check_nobody_erased("a summary table without a person column")
-        return site_arguments(summary), digest
+        return source
     if table is None:
         raise InputError(f'mode = "{mode}" answers from rows, and there is no table. Give the rows as table.')
     if home is not None:
@@ -181,11 +282,11 @@ def _answer_source(
                 "weights of rows do not go with differential privacy: a weight would scale what a row adds. "
                 "Open the site without weights."
             )
-        return {"X": _declared(as_table(table), policy, home)}, ""
-    return {"X": as_table(table), "weights": weights, "min_cluster_size": policy.protect.min_cluster_size}, ""
+        return AnswerSource(_declared(as_table(table), policy, home))
+    return AnswerSource(as_table(table), weights, min_cluster_size=policy.protect.min_cluster_size)
 
 
-def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
+def _declared(table: Table | Rows, policy: Policy, home: Path | None) -> Table | Rows:
     """The rows of a site with mode = "dp": the declared columns, and at most ``rows_per_person`` of a person.
 
     LedgerError if the site has a summary table, which would void the promise of differential privacy.
@@ -212,35 +313,7 @@ def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
         raise PolicyError(f"[domain] {error}") from error
 
 
-def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: StudyGuard | None) -> list[Guard]:
-    """The guards of the policy; those that count answers come last, so a refusal costs nothing."""
-    guards: list[Guard] = [AllowListGuard(policy), InputGuard()]
-    if mask is None and policy.aggregation.secure == "required":
-        guards.append(SecureSumsOnlyGuard())
-    elif mask is None and study is not None and study.secure:
-        guards.append(SecureSumsOnlyGuard("the approved study allows only secure sums"))
-    approved = None if study is None else study.study
-    last: dict[str, Guard] = {
-        "summary": NoNoiseGuard(),
-        "dp": BudgetGuard(policy, ledger, approved) if policy.private else NoNoiseGuard(),
-        "raw": LimitsGuard(policy, ledger),
-    }
-    return [*guards, last[policy.protect.mode]]
-
-
-def site_arguments(summary: SummaryTable) -> dict[str, Any]:
-    """Return the arguments of a Site that answers from a summary table; that of an array is an array."""
-    if summary.named:
-        return {"X": summary}
-    return {
-        "X": summary.matrix(),
-        "weights": summary.people,
-        "grouped": True,
-        "within": np.nan_to_num(summary.within),
-    }
-
-
-def _summary(table: Any, policy: Policy, home: Path | None) -> tuple[SummaryTable, str]:
+def _summary(table: TableLike | None, policy: Policy, home: Path | None) -> tuple[SummaryTable, str]:
     """The summary table in the folder, or a new one, and its digest; NotApprovedError if not approved."""
     settings = policy.protect.settings()
     if home is None:
@@ -272,7 +345,7 @@ def _summary(table: Any, policy: Policy, home: Path | None) -> tuple[SummaryTabl
         if not kept.approved:
             kept.adopt_proposal("auto_approve = true in the policy")
         with Registry.open(home) as people:
-            kept.check_registry(people)
+            check_registry(home, people, kept.digest)
     return summary, kept.digest
 
 
@@ -294,7 +367,7 @@ def _check_settings(required: SummarySettings, made: SummarySettings, min_group_
             raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")
 
 
-def as_table(table: Any) -> Any:
+def as_table(table: TableLike) -> Table | Rows:
     """Return a table as a site holds it: a Table, or an array (n, d) of numbers."""
     if isinstance(table, Table):
         return table
@@ -302,11 +375,10 @@ def as_table(table: Any) -> Any:
         if table.ndim != 2:
             raise InputError(f"rows must be an array (n, d), got one of shape {table.shape}")
         return table
-    columns = getattr(table, "columns", None)
-    if columns is not None:
-        return Table.from_columns({str(name): np.asarray(table[name]) for name in columns})
-    if isinstance(table, dict):
-        return Table.from_columns(table)
+    if isinstance(table, Mapping):
+        return Table.from_columns(dict(table))
+    if hasattr(table, "columns"):
+        return Table.from_columns({str(name): np.asarray(table[name]) for name in table.columns})
     raise InputError(
         f"rows must be a Table, a DataFrame, a mapping of columns or an array, got {type(table)}"
     )
@@ -316,12 +388,12 @@ def _mask(
     name: SiteId,
     policy: Policy,
     home: Path | None,
-    X: Any,
-    member: Any,
+    X: Rows | Table | SummaryTable,
+    member: "Member | None",
     ledger: Ledger,
     authority: bytes | None,
     study: StudyGuard | None,
-) -> Mask | None:
+) -> "SiteMask | None":
     """The site's part in secure sums, by its policy; its identity and its state are in its folder."""
     rule = policy.aggregation
     if rule.secure == "off" or (member is None and (home is None or not find_spec("cryptography"))):

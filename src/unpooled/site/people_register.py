@@ -23,7 +23,6 @@ from unpooled.privacy.microaggregation.group_history import History, ReleasedGro
 from unpooled.privacy.microaggregation.renew import Renewal, person_digest
 from unpooled.privacy.microaggregation.scales import Scales
 from unpooled.site.chained_file import CHAIN, ChainedFile
-from unpooled.site.erasures import Erasures
 from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"
@@ -344,29 +343,12 @@ def _packed(group: ReleasedGroup) -> dict[str, Any]:
     }
 
 
-def check_age(folder: Path, people: Registry | None) -> None:
-    """Raise LedgerError if the log or erasures.json name an entry that the registry (None: lost) lacks.
-
-    Another process may be writing the log. The process that opens the site checks again, with the log locked.
-    """
-    for entry in _entries_back(folder / "log.jsonl", b'"registry":'):
-        if (mark := entry.get("registry")) is None:
-            continue
-        if people is None or not people.has(mark):
-            raise LedgerError(
-                f"{folder}: the registry of people is lost, or older than the log: line {entry['seq'] + 1} "
-                "of the log names an entry that the registry lacks. Nothing is answered or updated."
-            )
-        break
-    Erasures(folder).check(() if people is None else people.erasures())
-
-
 def _last_line(log: Path) -> str:
     """The head of a log that another process may be writing: "number:hash" of its last whole line."""
-    return next((f"{entry['seq']}:{entry['hash']}" for entry in _entries_back(log)), "")
+    return next((f"{entry['seq']}:{entry['hash']}" for entry in entries_back(log)), "")
 
 
-def _entries_back(log: Path, having: bytes = b"") -> Iterator[dict[str, Any]]:
+def entries_back(log: Path, having: bytes = b"") -> Iterator[dict[str, Any]]:
     """The lines of a log from the last one back that contain these bytes, without an unfinished line."""
     for line in tail(log) if log.exists() else ():
         if having in line:

@@ -1,4 +1,4 @@
-"""A site's session in a run between machines: its settings, its data, and its answers to one run."""
+"""A member's session in a run between machines: its settings, its data, and its answers to one run."""
 
 import contextlib
 import json
@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from unpooled.data import Table
 from unpooled.data.readers import Reading, is_file, read_table
-from unpooled.errors import CodecError, LedgerError, NotApprovedError
+from unpooled.errors import CodecError, LedgerError, NotApprovedError, SiteFailedError
 from unpooled.protocol.messages import Message, SiteId
-from unpooled.site import Site
+from unpooled.site.endpoint import Endpoint
 from unpooled.site.guards import file_state
 from unpooled.site.log import LogInUse, lock_owner_file
 from unpooled.site.log_handover import (
@@ -30,6 +30,7 @@ from unpooled.site.log_handover import (
 )
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, load
+from unpooled.site.site import Site
 from unpooled.site.study import Study, is_proposed_by
 from unpooled.site.study_guard import StudyGuard
 from unpooled.site.study_store import APPROVED, PENDING, StudyFolder
@@ -66,7 +67,15 @@ class RunTerms(Message):
 
 
 class PendingDecision(str):
-    """The reason why a site does not answer yet: a person there must decide. It is not a failure."""
+    """The reason why a member does not answer yet: a person there must decide. It is not a failure."""
+
+
+class NotYet(Exception):  # noqa: N818 it is not an error
+    """A member cannot answer yet, but will: it is asked again. The message may be disclosed."""
+
+
+class NoAnswerError(Exception):
+    """A member cannot answer this request, and nothing of it is logged. The message may be disclosed."""
 
 
 class MemberSettings(Protocol):
@@ -82,7 +91,8 @@ class MemberSettings(Protocol):
     @property
     def watched_files(self) -> tuple[Path, ...]: ...
     def approver(self, purpose: str) -> str: ...
-    def open(self, study: Study) -> Site: ...
+    def open(self, study: Study) -> Endpoint: ...
+    def close(self) -> None: ...  # end what stays open between two openings
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,9 @@ class SiteSettings:
             self.site, table, policy, self.folder, authority=authority, what=ANSWERING, study=guard
         )
 
+    def close(self) -> None:
+        """Nothing stays open between two openings of a site."""
+
     def table(self) -> Table:
         """The site's rows; the column that identifies people is read as text."""
         reading, person = self.reading(), self.rules().protect.person
@@ -194,7 +207,7 @@ class SiteSession:
 
     def __init__(self, settings: MemberSettings, terms: RunTerms) -> None:
         self._settings, self._terms = settings, terms
-        self._site: Site | None = None
+        self._site: Endpoint | None = None
         self._seen: list[tuple[int, int, int] | None] = []  # the watched files when the site was opened
         self._declined = ""
         self._lock = threading.Lock()  # a repeated request waits, and gets the same answer as the first
@@ -210,6 +223,7 @@ class SiteSession:
 
     def close(self) -> None:
         """Stop answering, and release the log."""
+        self._settings.close()  # an answer that waits for members ends
         with self._lock:
             self._declined = "the run is over"
             self._release()
@@ -244,16 +258,21 @@ class SiteSession:
                 return site
             return self._answered(site, data)
 
-    def _answered(self, site: Site, data: bytes) -> bytes | str:
+    def _answered(self, site: Endpoint, data: bytes) -> bytes | str:
         try:
             return site.receive(data)
         except CodecError as error:  # no request is known that an answer could name
             return f"not a message for this site: {error}"
         except Exception as error:
+            cause = error.__cause__ if isinstance(error, SiteFailedError) else error
+            if isinstance(cause, NotYet):
+                return PendingDecision(str(cause))
+            if isinstance(cause, NoAnswerError):
+                return str(cause)
             log.error("a query failed: %s", error)
             return site.failure(data, error)
 
-    def _opened(self) -> Site | str:
+    def _opened(self) -> Endpoint | str:
         """The site, or why it does not answer; a PendingDecision until somebody decides about the study."""
         if self._site is not None and self._seen != self._now():
             log.warning("the summary table or the rules of the site changed, and it is opened again")

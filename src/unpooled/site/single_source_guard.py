@@ -4,9 +4,8 @@ import json
 from hashlib import sha256
 
 from unpooled.errors import QueryRefusedError
-from unpooled.protocol.exchange import Request, Response
+from unpooled.site.chain import Exchange, Guard
 from unpooled.site.ledger import Ledger
-from unpooled.site.site import Guard
 
 
 def source_digest(protection: str, summary: str, rules: str, study: str) -> str:
@@ -22,12 +21,14 @@ class SingleSourceGuard(Guard):
     masked before is unmasked afterwards.
     """
 
+    name = "source"
+
     def __init__(self, ledger: Ledger, source: str) -> None:
         self._ledger, self._source = ledger, source
         self._known: dict[str, str] = {}
 
-    def check_request(self, request: Request) -> None:
-        run = request.request_id.run
+    def check(self, exchange: Exchange) -> None:
+        run = exchange.request.request_id.run
         if run not in self._known:
             begun = self._ledger.source(run)
             if begun is None:
@@ -39,6 +40,7 @@ class SingleSourceGuard(Guard):
                 "another study. Start a new run."
             )
 
-    def before_release(self, request: Request, answer: Response) -> None:
-        if request.request_id.run not in self._known and self._ledger.source(request.request_id.run) is None:
-            self._ledger.begin(request.request_id.run, self._source)
+    def begin(self, run: str) -> None:
+        """Record what a run is answered from, before its first answer leaves."""
+        if run not in self._known and self._ledger.source(run) is None:
+            self._ledger.begin(run, self._source)

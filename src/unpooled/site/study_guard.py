@@ -1,4 +1,4 @@
-"""The guard that restricts a run to its approved study, while the approval lasts."""
+"""The guards that restrict a run to its approved study, while the approval lasts."""
 
 from pathlib import Path
 from typing import Any
@@ -6,38 +6,33 @@ from typing import Any
 from unpooled.data.schema import AskColumns
 from unpooled.errors import QueryRefusedError
 from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.declarations import Work, declared_fields
-from unpooled.protocol.exchange import Request, Response
 from unpooled.protocol.messages import Question
-from unpooled.site.log import Log
-from unpooled.site.site import Guard
+from unpooled.site.chain import Exchange, Guard
 from unpooled.site.study import Study
-from unpooled.site.study_store import APPROVED, StudyFolder, check_approved
-from unpooled.typing import Rows
+from unpooled.site.study_store import APPROVED, StudyFolder
 
 
 class StudyGuard(Guard):
-    """Refuse queries outside the study: of another run, after its end or withdrawal, or beyond its limits."""
+    """Refuse requests of another run than that of the study, and after its end or withdrawal.
+
+    Repeated requests and stages of secure sums are refused too. An answer does not leave if the study was
+    withdrawn while it was computed.
+    """
+
+    name = "study"
 
     def __init__(self, study: Study, folder: Path) -> None:
         self.study, self._studies = study, StudyFolder(folder)
-        self._max_centers = dict(study.questions)
-        self._max_work = {(name, field): most for name, field, most in study.work}
         self.digest = study.digest
         self.secure = study.secure  # the coordinator receives the site's answers only in secure sums
 
-    def check(self, log: Log) -> None:
-        """Raise LedgerError unless the log approves the study."""
-        check_approved(log, self.digest)
-
-    def check_request(self, request: Request) -> None:
-        if request.request_id.run != self.study.run:
+    def check(self, exchange: Exchange) -> None:
+        if exchange.request.request_id.run != self.study.run:
             raise QueryRefusedError(
                 f"the approved study is for run {self.study.run}, and this is another run"
             )
-        self._check_lasts()
-
-    def _check_lasts(self) -> None:
         if self.study.expired:
             raise QueryRefusedError(f"the study expired at {self.study.expires}")
         received = self._studies.read(self.digest)
@@ -47,12 +42,20 @@ class StudyGuard(Guard):
                 f"the site has {received.state} the study{f': {reason}' if reason else ''}"
             )
 
-    def check_questions(self, request: Request, rows: tuple[Rows, ...]) -> None:
-        if request.request_id.round > self.study.rounds:
-            raise QueryRefusedError(
-                f"round {request.request_id.round}. The approved study has at most {self.study.rounds}."
-            )
-        for part in request.parts:
+
+class StudyLimitsGuard(Guard):
+    """Refuse queries beyond the limits of the study: rounds, questions, centres, work, columns."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._max_centers = dict(study.questions)
+        self._max_work = {(name, field): most for name, field, most in study.work}
+
+    def check(self, exchange: Exchange) -> None:
+        number = exchange.request.request_id.round
+        if exchange.parts and number > self._study.rounds:
+            raise QueryRefusedError(f"round {number}. The approved study has at most {self._study.rounds}.")
+        for part in (asked.part for asked in exchange.parts):
             name = codec.name_of(type(part.question))
             if name not in self._max_centers:
                 raise QueryRefusedError(f"the approved study does not contain {name}")
@@ -75,15 +78,12 @@ class StudyGuard(Guard):
                 )
 
     def _check_columns(self, named: tuple[str, ...]) -> None:
-        others = set(named) - set(self.study.columns) if self.study.columns else set()
+        others = set(named) - set(self._study.columns) if self._study.columns else set()
         if others:
             raise QueryRefusedError(f"the approved study is not about column {min(others)}")
 
-    def before_release(self, request: Request, answer: Response) -> None:
-        self._check_lasts()  # an answer does not leave if the study was withdrawn meanwhile
 
-
-def _columns(question: Question[Any], transform: Any) -> tuple[str, ...]:
+def _columns(question: Question[Any], transform: Transform | None) -> tuple[str, ...]:
     """The names of the columns that a question is about; () if rows have no names."""
     asked = (*question.numbers, *question.categorical) if isinstance(question, AskColumns) else ()
     prepared = () if transform is None or transform.names is None else transform.names

@@ -19,6 +19,7 @@ from unpooled.errors import InputError
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.renew import Renewal, plan_renewal
 from unpooled.privacy.microaggregation.summarize import assemble_summary
+from unpooled.site.consistency import check_registry
 from unpooled.site.erasures import Erasures
 from unpooled.site.people_register import Registry
 from unpooled.site.table_store import ABOUT, APPROVED, SECOND_TABLE, SummaryFolder
@@ -151,7 +152,7 @@ def _check_current(place: SummaryFolder, people: Registry) -> None:
             f"{place.folder}: nobody approved the summary table yet. Approve it with unpooled site approve "
             f'{place.folder} --table, or make a different one with --second-table "{SECOND_TABLE}".'
         )
-    place.check_registry(people)
+    check_registry(place.folder, people, place.digest)
 
 
 def _put_beside(

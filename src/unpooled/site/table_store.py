@@ -31,11 +31,12 @@ from unpooled.privacy.microaggregation.people import People
 from unpooled.privacy.microaggregation.renew import first_groups, without_erased
 from unpooled.privacy.microaggregation.summarize import FirstSummary, Progress, make_first_summary
 from unpooled.site import people_register
+from unpooled.site.consistency import check_registry
 from unpooled.site.erasures import ERASURES as ERASURES
 from unpooled.site.erasures import Erasures
 from unpooled.site.folder_format import check_folder_format
 from unpooled.site.log import entries
-from unpooled.site.people_register import Registry, check_age
+from unpooled.site.people_register import Registry
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import sync_folder, write_atomically
 from unpooled.storage.file_format import FORMAT, format_error
@@ -133,10 +134,10 @@ class SummaryFolder:
     def _without_erased(self, table: Table | FloatArray, settings: SummarySettings) -> Table | FloatArray:
         """The rows of all people who were not erased; InputError if the table does not tell who they are."""
         if not (self.folder / people_register.FILE).exists():
-            check_age(self.folder, None)
+            check_registry(self.folder, None)
             return table
         with Registry.open(self.folder) as people:
-            check_age(self.folder, people)
+            check_registry(self.folder, people)
             if not (erased := people.erased()):
                 return table
             why = "the summary table has no person column"
@@ -266,7 +267,7 @@ class SummaryFolder:
         """
         renewed, name = self.pending, by or account()
         self.read(renewed=renewed)
-        self.check_age()
+        self.check_registry()
         path = self.renewal if renewed else self.path
         pending = str(self._description(path)["digest"])
         if digest and digest != pending:
@@ -295,25 +296,16 @@ class SummaryFolder:
 
     def adopt_proposal(self, by: str, digest: str = "") -> None:
         """Let the registry take over the groups of a summary table, before the site answers from it."""
-        self.check_age()
+        self.check_registry()
         if self.registered:
             with Registry.open(self.folder) as people:
                 people.adopt(digest or self.digest, by)
 
-    def check_age(self) -> None:
+    def check_registry(self) -> None:
         """Raise LedgerError if the registry is lost, or older than the log or an erasure."""
         if self.registered:
             with Registry.open(self.folder) as people:
-                check_age(self.folder, people)
-
-    def check_registry(self, people: Registry) -> None:
-        """Raise LedgerError unless the registry is the newest and names this summary table."""
-        if people.current != self.digest:
-            raise LedgerError(
-                f"{self.folder}: the summary table is not the one that the registry names: one of them was "
-                "lost, or is an older one. Nothing is answered."
-            )
-        check_age(self.folder, people)
+                check_registry(self.folder, people)
 
     def check_nobody_erased(self, source: str) -> None:
         """Raise LedgerError if somebody was erased here, because ``source`` does not identify people."""

@@ -27,13 +27,15 @@ from unpooled.optimality.parts import not_above
 from unpooled.privacy.dp.gaussian import Gaussian
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
-from unpooled.protocol.exchange import Request, Response
+from unpooled.protocol.exchange import Response
 from unpooled.protocol.run_loop import run
 from unpooled.site.audit.attack import Reading, attack, in_process, on_log, probe
 from unpooled.site.audit.known_sums import Space, centres_in, disclosed_despite_noise, disclosed_in
+from unpooled.site.chain import Exchange
 from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
+from unpooled.site.recorder import Recorder
 from unpooled.site.site import Site
 from unpooled.typing import FloatArray
 
@@ -255,15 +257,16 @@ def _declared(X: FloatArray) -> tuple[FloatArray, FloatArray]:
 # ---------------------------------------------------------------- sites and attacks
 
 
-class MessageRecorder:
+class MessageRecorder(Recorder):
     """A record of the questions to a site without protection, and of its replies."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[Any, Any]] = []
 
-    def __call__(self, request: Request, response: Response) -> None:
-        for part, reply in zip(request.parts, response.replies, strict=True):
+    def record(self, exchange: Exchange, response: Response) -> str:
+        for part, reply in zip(exchange.request.parts, response.replies, strict=True):
             self.messages.append((part.question, reply))
+        return ""
 
 
 def _policy(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
@@ -293,7 +296,7 @@ def _opened(
     for name, X in rows.items():
         if protection == "none":
             recorders[name] = MessageRecorder()
-            sites.append(Site(name, X, audit=recorders[name]))
+            sites.append(Site(name, X, log=recorders[name]))
             continue
         try:
             policy = _policy(protection, epsilon, sum(map(len, rows.values())), module)

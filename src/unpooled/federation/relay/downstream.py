@@ -29,7 +29,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import RequestId, Transport
 from unpooled.protocol.site_id import SiteId
 from unpooled.site.identity import identity_in
-from unpooled.site.session import RunTerms
+from unpooled.site.session import NoAnswerError, NotYet, RunTerms
 from unpooled.storage.file_locks import lock_owner
 
 log = logging.getLogger(__name__)
@@ -44,11 +44,7 @@ _PUBLIC_REASONS = {
 _OWNER = "relay"  # the file in the run's folder that names the relay which opened it
 
 
-class NotYet(Exception):  # noqa: N818 neither is an error
-    """The relay cannot answer yet, but will: its downstream run is being opened, or members must decide."""
-
-
-class DownstreamUnavailableError(Exception):
+class DownstreamUnavailableError(NoAnswerError):
     """The downstream run did not open; the message may be disclosed to the federation above."""
 
 

@@ -1,31 +1,21 @@
-"""The relay's session in a run between machines: as a site's session, but it answers from its members."""
+"""A relay in a run between machines: a member whose answers come from a downstream run of its own."""
 
-import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import unpooled.algorithms
 import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
-from unpooled.errors import CodecError, SiteFailedError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
-from unpooled.federation.relay.downstream import (
-    DownstreamFederation,
-    DownstreamRun,
-    DownstreamUnavailableError,
-    NotYet,
-)
+from unpooled.federation.relay.downstream import DownstreamFederation, DownstreamRun
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_settings import RelaySettings, downstream_task, forwarded_terms, is_relay
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.messages import SiteId
-from unpooled.site import Site
 from unpooled.site.identity import fingerprint_in, identity_in
-from unpooled.site.session import ANSWERING, PendingDecision, RunTerms, SiteSession, SiteSettings
+from unpooled.site.session import ANSWERING, RunTerms, SiteSession, SiteSettings
 from unpooled.site.study import Study
 from unpooled.site.study_guard import StudyGuard
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -66,7 +56,7 @@ class OpenRelay:
         rules.check_members(len(own.sites))
         return DownstreamFederation(own, run, SecureSums() if rules.downstream.secure else None)
 
-    def open(self, study: Study) -> Site:
+    def open(self, study: Study) -> Relay:
         """Open the relay for an approved study."""
         home = Path(self.folder)
         authority = bytes.fromhex(self.authority) if self.authority else None
@@ -81,40 +71,13 @@ class OpenRelay:
         )
 
     def close(self) -> None:
+        """End the downstream run, with the run above."""
         for run in self._opened:
             run.close()
-
-
-class RelaySession(SiteSession):
-    """Answers requests of one run, as SiteSession does, through a downstream run that is open as long."""
-
-    def __init__(self, settings: RelaySettings, terms: RunTerms) -> None:
-        self._relay = OpenRelay(settings, terms.study)
-        super().__init__(self._relay, terms)
-
-    def _answered(self, site: Site, data: bytes) -> bytes | str:
-        """Answer a request. NotYet becomes a PendingDecision: the run above waits, and asks again."""
-        try:
-            return site.receive(data)
-        except CodecError as error:
-            return f"not a message for this federation: {error}"
-        except Exception as error:
-            cause = error.__cause__ if isinstance(error, SiteFailedError) else error
-            if isinstance(cause, NotYet):
-                return PendingDecision(str(cause))
-            if isinstance(cause, DownstreamUnavailableError):
-                return str(cause)
-            log.error("a question failed: %s", error)
-            return site.failure(data, error)
-
-    def close(self) -> None:
-        """End the downstream run with the run above."""
-        self._relay.close()
-        super().close()
 
 
 def open_session(path: Path, terms: RunTerms) -> SiteSession:
     """Open the session of a member for one run: of a site, or of a relay, as its settings say."""
     if is_relay(path):
-        return RelaySession(RelaySettings.read(path), terms)
+        return SiteSession(OpenRelay(RelaySettings.read(path), terms.study), terms)
     return SiteSession(SiteSettings.read(path), terms)

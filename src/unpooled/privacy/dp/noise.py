@@ -14,7 +14,7 @@ charge: only a ``BudgetAccountant`` creates a ``Noise``, for its privacy cost, a
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import final
+from typing import NoReturn, final
 
 import numpy as np
 
@@ -53,8 +53,9 @@ _CHARGED = object()  # only BudgetAccountant.spend passes it
 class Noise:
     """The generator that adds the noise of one reply. Only ``BudgetAccountant.spend`` creates it.
 
-    ``share`` is the part of the noise that this site adds if sites of a secure sum add it together. ``rows``
-    is the declared upper bound on the site's rows; None if nobody declared it.
+    It cannot be copied, pickled or subclassed, so there is one for every charge. ``share`` is the part of the
+    noise that this site adds if sites of a secure sum add it together. ``rows`` is the declared upper bound
+    on the site's rows; None if nobody declared it.
     """
 
     def __init__(self, token: object, share: float, rows: int | None) -> None:
@@ -62,6 +63,12 @@ class Noise:
             raise TypeError("only BudgetAccountant.spend creates noise")
         self.share, self.rows = share, rows
         self._used = False
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("Noise cannot be subclassed: only BudgetAccountant.spend creates noise")
+
+    def __reduce__(self) -> NoReturn:  # also asked by copy and deepcopy
+        raise TypeError("Noise cannot be copied: only BudgetAccountant.spend creates noise")
 
     def used(self) -> None:
         """Draw nothing more: the reply that was charged is complete."""
@@ -85,6 +92,10 @@ class BudgetAccountant(ABC):
     """A privacy budget to which noise is charged."""
 
     rows: int | None = None  # the declared upper bound on the site's rows
+
+    def __init_subclass__(cls) -> None:
+        if "spend" in vars(cls):
+            raise TypeError(f"{cls.__name__} must not override spend, which charges before it creates noise")
 
     @final
     def spend(self, prices: Sequence[float], shares: Sequence[float]) -> tuple[Noise, ...]:

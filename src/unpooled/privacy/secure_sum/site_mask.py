@@ -5,7 +5,6 @@ pooling. ``floor`` is the smallest cell that a site adds to a sum; 1 adds every 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from unpooled.errors import QueryRefusedError
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -20,7 +19,7 @@ from unpooled.privacy.secure_sum.sum_member import Member
 from unpooled.privacy.secure_sum.sum_settings import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE, Part, Request
-from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
+from unpooled.protocol.messages import MaskedElsewhere, Question, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
 
 _ALONE = (AskKeys, AskShares, AskConsistency, AskUnmask)  # stages that no question about rows comes with
@@ -47,12 +46,8 @@ class SiteMask:
         bounds: Callable[[Part], None] | None = None,
     ) -> None:
         self._bounds = bounds
-        self._member, self._required, self._allowed_in_clear, self._floor = (
-            member,
-            required,
-            allowed_in_clear,
-            floor,
-        )
+        self._member, self._required, self._allowed_in_clear = member, required, allowed_in_clear
+        self.floor = floor
         self._suggested_methods, self._honest = suggested_methods, honest_sites
 
     def check_request(self, request: Request) -> None:
@@ -61,8 +56,9 @@ class SiteMask:
             if isinstance(stage, AskMasked):
                 parts = _summed(request, stage)
                 self._member.check_masked(request.request_id, stage, parts)
-                for part in parts if self._bounds is not None else ():
-                    self._bounds(part)  # type: ignore[misc]
+                if self._bounds is not None:
+                    for part in parts:
+                        self._bounds(part)
             elif not isinstance(stage, _ALONE):
                 raise QueryRefusedError(f"{codec.name_of(type(stage))} is not a stage of a secure sum")
             elif len(request.parts) > 1:  # it might be refused after the rest was charged
@@ -87,11 +83,7 @@ class SiteMask:
         """Return whether the reply to this part can be read only in a sum."""
         return part.verb == "total" and part.index in _masked(request)
 
-    def minimum(self, request: Request, part: Part, usual: float) -> float:
-        """Return the smallest cell in a reply: the site's own rule, or ``floor`` if it is masked."""
-        return self._floor if self.is_masked(request, part) else usual
-
-    def noise(self, request: Request, part: Part) -> float:
+    def noise_share(self, request: Request, part: Part) -> float:
         """Return this site's share of a reply's noise: below 1 if sites of a secure sum add it together."""
         for stage in (p.question for p in request.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
@@ -101,10 +93,7 @@ class SiteMask:
 
     def was_unmasked(self, request: Request) -> bool:
         """Return whether the sum of this exchange was unmasked before, under other keys."""
-        state, request_id = self._member._run(request.request_id.run), request.request_id
-        return state is not None and (request_id.round, request_id.exchange) in {
-            one[:2] for one in state.unmasked
-        }
+        return self._member.was_unmasked(request.request_id)
 
     def forget(self) -> None:
         """Forget the state of an answer that was not kept."""
@@ -121,7 +110,7 @@ class SiteMask:
                 masked.add(position)
         return tuple(MaskedElsewhere() if position in masked else reply for position, reply in enumerate(out))
 
-    def _staged(self, request: Request, question: Any, replies: tuple[Reply, ...]) -> Reply:
+    def _staged(self, request: Request, question: Question[Reply], replies: tuple[Reply, ...]) -> Reply:
         match question:
             case AskKeys():
                 return self._member.keys(request.request_id, question)

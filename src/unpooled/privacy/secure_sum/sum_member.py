@@ -296,6 +296,12 @@ class Member:
             as_array(b"".join(share.to_bytes(stage_messages.SHARE, "little") for share in shares))
         )
 
+    def was_unmasked(self, request_id: RequestId) -> bool:
+        """Return whether a sum of this exchange was unmasked before, under any keys."""
+        state = self._run(request_id.run)
+        places = () if state is None else state.unmasked
+        return (request_id.round, request_id.exchange) in {one[:2] for one in places}
+
     def sizes(self, request_id: RequestId, ask: AskMasked) -> tuple[int, int]:
         """Return the number of participants and the threshold of a sum that has begun."""
         state, terms = self._sum(request_id, ask)

@@ -8,6 +8,7 @@ from unpooled.errors import LedgerError, PolicyError
 from unpooled.privacy.secure_sum.stage_messages import from_hex
 from unpooled.protocol.exchange import countersignable
 from unpooled.site import people_register
+from unpooled.site.consistency import line_that_log_lacks
 from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import CONTINUED, COUNTERSIGNED, LogFault
@@ -87,6 +88,9 @@ class Evidence:
         self._check_summary()
         self._check_policy()
 
+    def _hash_at(self, number: int) -> str:
+        return self._hashes.get(number, "")
+
     def _check_ledger(self) -> None:
         path, (mark, number) = self._folder / "ledger.sqlite", self._mark
         if not mark:
@@ -106,9 +110,8 @@ class Evidence:
             ledger.check()
             if not ledger.has(mark):
                 self._fault(number, "names an entry that the ledger lacks: it is an older ledger")
-            line, _, head = ledger.last_log_head.partition(":")
-            if head and self._hashes.get(int(line)) != head:
-                self._fault(0, f"the ledger names line {int(line) + 1}, and the log lacks it: it was cut")
+            if (line := line_that_log_lacks(ledger, self._hash_at)) is not None:
+                self._fault(0, f"the ledger names line {line + 1}, and the log lacks it: it was cut")
         except LedgerError as error:
             self._fault(0, str(error))
         finally:
@@ -131,11 +134,8 @@ class Evidence:
                 if not people.has(mark):
                     self._fault(number, "names an entry that the registry lacks: it is an older registry")
                 Erasures(self._folder).check(people.erasures())
-                line, _, head = people.last_log_head.partition(":")
-                if head and self._hashes.get(int(line)) != head:
-                    self._fault(
-                        0, f"the registry names line {int(line) + 1}, and the log lacks it: it was cut"
-                    )
+                if (line := line_that_log_lacks(people, self._hash_at)) is not None:
+                    self._fault(0, f"the registry names line {line + 1}, and the log lacks it: it was cut")
         except LedgerError as error:
             self._fault(0, str(error))
 

@@ -1,0 +1,68 @@
+"""The entry point of a site or a relay: encoded requests come in, encoded responses go out."""
+
+from unpooled.errors import CodecError, QueryRefusedError, SiteFailedError, UnpooledError
+from unpooled.privacy.secure_sum import stage_messages as _stages  # noqa: F401 registers its messages
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Request, RequestId, Response
+from unpooled.protocol.messages import Refusal, SiteId
+from unpooled.site.chain import Chain, Exchange
+from unpooled.site.recorder import Recorder
+
+NO_REQUEST = RequestId("", 0, 0, 0)  # in responses to messages that cannot be read
+MAX_MESSAGE_BYTES = 16 * 2**20
+
+
+class Endpoint:
+    """A member of a federation: a name, a chain that answers requests, and the recorder in it."""
+
+    is_federation = False  # True of a relay, whose members are sites or relays
+
+    def __init__(
+        self,
+        name: SiteId,
+        chain: Chain,
+        log: Recorder,
+        *,
+        key: str = "",
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self.name, self.chain, self.log = str(name), chain, log
+        self.key = key  # the fingerprint of its public key; "": it has none
+        self.max_message_bytes = max_message_bytes
+
+    def close(self) -> None:
+        """Close the log and the ledger, if there are any."""
+        self.log.close()
+
+    def answer(self, request: Request) -> Response:
+        """Answer a request. A repeated request gets the same response, and nothing is computed again."""
+        return self.chain(Exchange(request))
+
+    def receive(self, data: bytes) -> bytes:
+        """Answer an encoded request with an encoded response; engines call this."""
+        request: Request = codec.unwrap(data, expect=Request, limit=self.max_message_bytes)
+        try:
+            return codec.wrap(self.answer(request))
+        except UnpooledError:
+            raise
+        except Exception as error:
+            titles = ", ".join(codec.name_of(type(part.question)) for part in request.parts)
+            raise SiteFailedError(
+                f"site {self.name}, round {request.request_id.round}, {titles}: {error}"
+            ) from error
+
+    def respond(self, data: bytes) -> bytes:
+        """``receive`` for engines between machines: never raises, and its reasons contain no data."""
+        try:
+            return self.receive(data)
+        except CodecError as error:
+            return codec.wrap(Response(NO_REQUEST, (Refusal(f"not a message for this site: {error}"),)))
+        except Exception as error:
+            return self.failure(data, error)
+
+    def failure(self, data: bytes, error: Exception) -> bytes:
+        """Return the encoded response to a request for which ``receive`` raised; computes nothing."""
+        request: Request = codec.unwrap(data, expect=Request)
+        cause = error.__cause__ if isinstance(error, SiteFailedError) else error
+        reason = f"failed with {type(cause).__name__}; the site's own log has the details"
+        return codec.wrap(self.log.failed(Exchange(request), QueryRefusedError(reason)))
