@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unpooled.app.dask_job import on_dask
 from unpooled.app.job import AUTO, Job
@@ -12,10 +12,13 @@ from unpooled.data.readers import Reading, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, TooFewPeopleError
-from unpooled.federation import Federation, LocalFederation, Simulation
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
+
+if TYPE_CHECKING:
+    from unpooled.federation.workers import WorkerFederation
 
 _ASKED_IN_CLEAR = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
@@ -54,7 +57,7 @@ NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sou
 class OpenedSites:
     """The sites of a job in this process, and what was learnt while their sources were read."""
 
-    federation: Federation
+    federation: "Simulation | LocalFederation | WorkerFederation"
     facts: ReadingFacts
 
 
@@ -63,7 +66,7 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
     left_out: dict[str, str] = {}
     blank_rows: dict[str, int] = {}
     reading = _reading(job)
-    federation: Federation
+    federation: Simulation | LocalFederation | WorkerFederation
     if job.dask:
         federation = on_dask(job, reading, left_out.__setitem__)
     else:
@@ -81,7 +84,7 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
 
 def _federation(
     job: Job, rows: Mapping[str, Table] | Mapping[str, SummaryTable], threads: int | None
-) -> Federation:
+) -> Simulation | LocalFederation:
     """Return the sites in this process: asked with bytes under secure sums, else by kernel calls."""
     if job.secure:
         return LocalFederation.from_rows(
