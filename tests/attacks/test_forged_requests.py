@@ -359,7 +359,7 @@ def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_
         for i, (name, folder) in enumerate(folders.items()):
             sites[i].close()
             sites[i] = open_site(name, None, rules, folder)
-        transport._sites = {site.name: site for site in sites}
+        transport._members = {site.name: site for site in sites}
         return came
 
     transport.send_and_receive = killed
