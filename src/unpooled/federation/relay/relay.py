@@ -28,13 +28,12 @@ from unpooled.errors import (
     TooFewAnswersError,
     UnpooledError,
 )
-from unpooled.federation.local_transport import LocalTransport
+from unpooled.federation.local_federation import LocalFederation
 from unpooled.federation.membership import AskMembers, Members, TreeError
 from unpooled.federation.relay.dual_node import DualRelay
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
 from unpooled.federation.relay.relay_rules import open_audit_trail
-from unpooled.federation.remote import RemoteFederation
 from unpooled.optimality.questions import AskNode, NodeSolution
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.privacy.secure_sum.stage_messages import asked
@@ -86,9 +85,9 @@ class Relay(Site):
     Examples
     --------
     >>> import numpy as np
-    >>> from unpooled import Simulation
+    >>> from unpooled import LocalFederation, Simulation
     >>> north = Relay("north", Simulation.from_rows({s: np.ones((2, 1)) for s in "abc"}, exact_sums=True))
-    >>> Simulation([north]).sites
+    >>> LocalFederation([north]).sites
     ('north',)
     """
 
@@ -398,7 +397,7 @@ def _people(reply: Any, figures: Mapping[str, Any]) -> float:
     return max(largest[1:], default=np.inf)
 
 
-def local_federation(members: Sequence[Site], secure: SecureSums | None = None) -> RemoteFederation:
+def local_federation(members: Sequence[Site], secure: SecureSums | None = None) -> LocalFederation:
     """Return a federation of sites and relays of this process. A member that fails does not end the run."""
     names = [member.name for member in members]
     if not names or len(set(names)) < len(names):
@@ -406,10 +405,4 @@ def local_federation(members: Sequence[Site], secure: SecureSums | None = None) 
             "a relay needs at least one member, and members need different names, got "
             f"{', '.join(names) or 'none'}"
         )
-    return RemoteFederation(
-        LocalTransport({member.name: member for member in members}, tolerate_failures=True),
-        exact_sums=secure is None,
-        secure=secure,
-        keys={member.name: member.key for member in members if not member.is_federation},
-        federations=[member.name for member in members if member.is_federation],
-    )
+    return LocalFederation(members, secure=secure, exact_sums=secure is None, tolerate_failures=True)
