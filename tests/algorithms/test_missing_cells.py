@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import blobs, rounds
-from unpooled import Simulation, run
+from unpooled import LocalFederation, Simulation, run
 from unpooled.algorithms import METHODS, Lloyd
 from unpooled.data import PreparationOptions, Table, agree_schema
 from unpooled.data.bounded_table import BoundedTable
@@ -262,7 +262,7 @@ def test_a_site_that_lacks_columns_takes_part():
     )
     apart = run(
         Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),)),
-        Simulation.from_rows(lacking, fused=False),
+        LocalFederation.from_rows(lacking),
         seed=0,
     ).state
     np.testing.assert_array_equal(apart.centers, ours.centers)
@@ -334,7 +334,7 @@ def test_a_real_site_answers_from_its_summary_table_with_missing_values_and_colu
     X, _ = with_missing_cells(1, n=400)
     policy = parse("format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true")
     tables = {"a": named(X[:200]), "b": Table.from_columns({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
-    real = Simulation([open_site(name, table, policy) for name, table in tables.items()])
+    real = LocalFederation([open_site(name, table, policy) for name, table in tables.items()])
     summaries = Simulation.from_rows(
         {name: microaggregate(table, SummarySettings(min_group_size=5)) for name, table in tables.items()}
     )

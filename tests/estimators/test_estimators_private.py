@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.preprocessing import StandardScaler
 
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, Simulation, Site
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, LocalFederation, Site
 from unpooled.errors import ForecastRefusedError, InputError, QueryRefusedError, TooFewAnswersError
 from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
 from unpooled.privacy.dp.noise import BudgetAccountant
@@ -135,7 +135,7 @@ class Paying(BudgetAccountant):
 
 def guarded(left):
     guards = [Charges(left) for _ in range(3)]
-    return Simulation(
+    return LocalFederation(
         [Site(f"s{i}", X[i == SITES], guards=[g], accountant=g.accountant) for i, g in enumerate(guards)]
     )
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs
-from unpooled import FederatedKMeans, SecureSums, Simulation, certify, exact_kmeans
+from unpooled import FederatedKMeans, LocalFederation, SecureSums, Simulation, certify, exact_kmeans
 from unpooled.errors import InputError, ReplyError, TooFewAnswersError
 from unpooled.kernels.exact_solver import available, budget_bound, deal
 from unpooled.optimality.bounds import AskPartsBound, PartsBound, unit_for
@@ -202,7 +202,7 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
         rows = {f"s{i}": huge[i::10] for i in range(10)}
         for act in (
             lambda: certify(Simulation.from_rows(rows), huge[:3], effort="quick"),  # noqa: B023
-            lambda: certify(Simulation.from_rows(rows, fused=False), huge[:3], effort="quick"),  # noqa: B023
+            lambda: certify(LocalFederation.from_rows(rows), huge[:3], effort="quick"),  # noqa: B023
             lambda: bound_by_parts(1e3 * huge, huge[:3], TINY, np.ones(200)),  # noqa: B023
             lambda: exact_kmeans(huge, 3, time_limit=1.0),  # noqa: B023
         ):
@@ -230,13 +230,13 @@ POLICIES = {
 def test_real_sites_answer_under_their_policies(mode):
     X = blobs(5, n=400, d=2, k=3, spread=2.0)[0]
     sites = [open_site(s, X[i::3], parse(POLICIES[mode])) for i, s in enumerate("abc")]
-    model = FederatedKMeans(3, random_state=0).fit_federation(Simulation(sites))
-    proof = certify(Simulation(sites), model.cluster_centers_, effort="quick")
+    model = FederatedKMeans(3, random_state=0).fit_federation(LocalFederation(sites))
+    proof = certify(LocalFederation(sites), model.cluster_centers_, effort="quick")
     assert 0.8 * proof.inertia < proof.lower_bound <= proof.inertia
 
 
 def test_a_dp_site_refuses():
     X = blobs(5, n=400, d=2, k=3, spread=2.0)[0]
-    federation = Simulation([open_site("a", X, parse(POLICIES["dp"]))])
+    federation = LocalFederation([open_site("a", X, parse(POLICIES["dp"]))])
     with pytest.raises(TooFewAnswersError, match="the policy requires differential privacy"):
         certify(federation, X[:3], effort="quick")

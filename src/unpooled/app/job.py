@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.method import import_methods
@@ -20,12 +20,15 @@ from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, ModelError, TooFewPeopleError
 from unpooled.evaluation import Analysis
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.bounds import UNLIMITED
 from unpooled.optimality.parts import EFFORTS
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
+
+if TYPE_CHECKING:
+    from unpooled.federation.workers import WorkerFederation
 
 EXPIRES = 30.0  # days until a study expires
 AUTO = tuple(range(1, 13))  # the k that -k auto compares
@@ -197,8 +200,8 @@ class Job:
         threads: int | None = None,
         on_left_out: Callable[[str, str], None] = lambda site, why: None,
         blank: Callable[[str, int], None] = lambda source, rows: None,
-    ) -> Simulation:
-        """Return the sites in this process.
+    ) -> "Simulation | LocalFederation | WorkerFederation":
+        """Return the sites in this process, or on the workers of a Dask cluster.
 
         ``on_left_out`` is called with every site that is left out and the reason, ``blank`` with every source
         that ends in rows without a value and their number.
@@ -215,13 +218,17 @@ class Job:
         tables: Any = read_sites(
             self.files if self.tables is None else self.tables, reading, on_left_out, blank
         )
+        if self.protect == "summary":
+            tables = self._summary_tables(tables, on_left_out)
+        if self.secure:
+            return LocalFederation.from_rows(
+                tables,
+                min_cluster_size=self.minimum,
+                secure=SecureSums(),
+                allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
+            )
         return Simulation.from_rows(
-            self._summary_tables(tables, on_left_out) if self.protect == "summary" else tables,
-            min_cluster_size=self.minimum,
-            threads=threads,
-            secure=SecureSums() if self.secure else None,
-            exact_sums=self.exact_sums,
-            allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
+            tables, min_cluster_size=self.minimum, n_threads=threads, exact_sums=self.exact_sums
         )
 
     def _summary_tables(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 
 from unpooled.app.certify_result import certificate_of, improvable
-from unpooled.app.dask_job import release
 from unpooled.app.job import AUTO, Job, RemoteRunOptions
 from unpooled.app.propose_study import seconds_until
 from unpooled.app.result import ClusterResult, JobResult, result_of
@@ -183,8 +182,7 @@ def _run_local(
         raise
     finally:
         parts_bounded.reset(token)
-        if job.dask:
-            release(federation)
+        federation.close()
     return result_of(job, finished)
 
 

@@ -22,7 +22,7 @@ from unpooled.data import validation as inputs
 from unpooled.data.scaling import ScaledState
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, TooFewPeopleError
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
 from unpooled.privacy.secure_sum import secure_sums, threshold_for
@@ -94,13 +94,23 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         inputs.check_enough(answering.rows, answering.weights, int(self.n_clusters))
         if self.participation is not None:
             check_number(self.participation, len(answering.rows))
-        federation = Simulation.from_rows(
-            answering.rows,
-            answering.weights,
-            within=answering.within,
-            min_cluster_size=minimum,
-            threads=self.n_threads,
-            secure=None if self.secure is False else secure_sums(self.secure),
+        secure = None if self.secure is False else secure_sums(self.secure)
+        federation: Federation = (
+            Simulation.from_rows(
+                answering.rows,
+                answering.weights,
+                within=answering.within,
+                min_cluster_size=minimum,
+                n_threads=self.n_threads,
+            )
+            if secure is None
+            else LocalFederation.from_rows(
+                answering.rows,
+                answering.weights,
+                within=answering.within,
+                min_cluster_size=minimum,
+                secure=secure,
+            )
         )
         self._run(algorithm, federation)
         names = sorted(site_rows.rows)

@@ -274,6 +274,9 @@ class Federation(ABC):
     def ask(self, request_id: RequestId, asks: Asks) -> Sequence[Replies[Reply]]:
         """Send the asks of one exchange to the sites and gather the replies to each ask."""
 
+    def close(self) -> None:  # noqa: B027 most federations hold nothing
+        """Free what the federation holds, e.g. connections to workers. Nothing is asked afterwards."""
+
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
         """Return the fingerprints of the keys of all members, for the federation above.
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError
-from unpooled.federation.local_transport import LocalTransport
+from unpooled.federation.local_federation import LocalFederation
+from unpooled.federation.local_transport import LocalMember
 from unpooled.federation.membership import AskMembers
 from unpooled.federation.relay.member_totals import MemberFailureStep, MembersStep, MemberTotals
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
-from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation
@@ -75,9 +75,9 @@ class Relay(Endpoint):
     Examples
     --------
     >>> import numpy as np
-    >>> from unpooled import Simulation
+    >>> from unpooled import LocalFederation, Simulation
     >>> north = Relay("north", Simulation.from_rows({s: np.ones((2, 1)) for s in "abc"}, exact_sums=True))
-    >>> Simulation([north]).sites
+    >>> LocalFederation([north]).sites
     ('north',)
     """
 
@@ -86,7 +86,7 @@ class Relay(Endpoint):
     def __init__(
         self,
         name: SiteId,
-        members: Federation | Sequence[Endpoint],
+        members: Federation | Sequence[LocalMember],
         rules: RelayRules | None = None,
         *,
         folder: str | Path | None = None,
@@ -203,7 +203,7 @@ def _mask(
     )
 
 
-def local_federation(members: Sequence[Endpoint], secure: SecureSums | None = None) -> RemoteFederation:
+def local_federation(members: Sequence[LocalMember], secure: SecureSums | None = None) -> LocalFederation:
     """Return a federation of sites and relays of this process. A member that fails does not end the run."""
     names = [member.name for member in members]
     if not names or len(set(names)) < len(names):
@@ -211,10 +211,4 @@ def local_federation(members: Sequence[Endpoint], secure: SecureSums | None = No
             "a relay needs at least one member, and members need different names, got "
             f"{', '.join(names) or 'none'}"
         )
-    return RemoteFederation(
-        LocalTransport({member.name: member for member in members}, tolerate_failures=True),
-        exact_sums=secure is None,
-        secure=secure,
-        keys={member.name: member.key for member in members if not member.is_federation},
-        federations=[member.name for member in members if member.is_federation],
-    )
+    return LocalFederation(members, secure=secure, exact_sums=secure is None, tolerate_failures=True)

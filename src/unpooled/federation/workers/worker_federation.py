@@ -29,7 +29,6 @@ from unpooled.protocol.partial_sum import partial_sum
 
 A = TypeVar("A")
 B = TypeVar("B")
-F = TypeVar("F")
 
 
 class Workers(Protocol):
@@ -79,13 +78,14 @@ class WorkerFederation(Federation):
         Holds the rows: Processes, a Dask Client or an executor of concurrent.futures.
     min_cluster_size
         Smallest number of rows in a cluster that a site discloses; above 1 a site must be in one partition.
-    threads
+    n_threads
         Threads of the kernels in a worker.
     columns
         How the columns of a site's partitions must agree: "same", "common" or "any".
     """
 
     exact_sums = True
+    rows: int
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class WorkerFederation(Federation):
         executor: Any,
         *,
         min_cluster_size: int = 1,
-        threads: int = 1,
+        n_threads: int = 1,
         columns: str = "same",
     ) -> None:
         self._workers = workers_of(executor)
@@ -106,7 +106,7 @@ class WorkerFederation(Federation):
             self._parts[site] = tuple(next(numbers) for _ in several)
             names = [site] if len(several) == 1 else [f"{site}/{i:04}" for i in range(len(several))]
             held += [
-                HeldPartition(number, name, partition, min_cluster_size, threads)
+                HeldPartition(number, name, partition, min_cluster_size, n_threads)
                 for number, name, partition in zip(self._parts[site], names, several, strict=True)
             ]
         self.sites = tuple(self._parts)
@@ -175,19 +175,6 @@ class WorkerFederation(Federation):
             return merged({str(i): reply for i, reply in enumerate(replies)}, self._columns)
         except SchemaMismatchError as error:
             raise InputError(f"{site}: {str(error).replace('its sites', 'its partitions')}") from error
-
-
-def put_on_workers(
-    empty: F, executor: Any, rows: Any, min_cluster_size: int, threads: int | None, *without: Any
-) -> F:
-    """Turn an empty Simulation into one whose rows are on the workers of an executor."""
-    if any(value is not None for value in without):
-        raise InputError("weights, within and secure cannot be used with an executor")
-    workers = WorkerFederation(rows, executor, min_cluster_size=min_cluster_size, threads=threads or 1)
-    federation: Any = empty
-    federation._pool, federation._remote, federation.sites = None, workers, workers.sites
-    federation.exact_sums, federation.rows = True, workers.rows
-    return empty
 
 
 def _modules(parts: Sequence[Part]) -> tuple[str, ...]:
