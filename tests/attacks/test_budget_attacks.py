@@ -158,7 +158,7 @@ def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path,
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
     federation = LocalFederation(sites, secure=SecureSums())
     transport = federation._transport
-    receive = {name: site.receive for name, site in transport._sites.items()}
+    receive = {name: site.receive for name, site in transport._members.items()}
 
     def again(name):
         def answered(data):
@@ -169,7 +169,7 @@ def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path,
 
         return answered
 
-    for name, site in transport._sites.items():
+    for name, site in transport._members.items():
         monkeypatch.setattr(site, "receive", again(name))
     result = run_protocol(total(federation.sites, question), federation, run="r")
     assert result.noise[0] == pytest.approx(3.0)  # each adds the whole: nobody vouched for anybody

@@ -107,7 +107,7 @@ def test_fused_and_site_by_site_give_the_same_bits(minimum):
     given = sites()
     fused = federation(given, min_cluster_size=minimum)
     apart = LocalFederation(
-        [Site(n, Table.from_columns(c), min_cluster_size=minimum) for n, c in given.items()], fused=False
+        [Site(n, Table.from_columns(c), min_cluster_size=minimum) for n, c in given.items()]
     )
     transform = run_protocol(agree_schema(fused.sites, PreparationOptions(missing="drop")), fused)
     assert bits(transform) == bits(

@@ -125,8 +125,11 @@ def test_a_tree_of_relays_gives_the_bits_of_flat_secure_sums_and_of_exact_sums(c
     _, above = country
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
     done = run(Lloyd(k=2, init=start), above, name="r")
-    for kind in ({"secure": True}, {"exact_sums": True}):
-        flat = run(Lloyd(k=2, init=start), Simulation.from_rows(ROWS, **kind), name="r")
+    for federation in (
+        LocalFederation.from_rows(ROWS, secure=True),
+        Simulation.from_rows(ROWS, exact_sums=True),
+    ):
+        flat = run(Lloyd(k=2, init=start), federation, name="r")
         assert np.array_equal(done.state.centers, flat.state.centers)
         assert done.state.inertia == flat.state.inertia
 

@@ -133,9 +133,8 @@ def test_it_is_never_above_the_optimum_of_some_rows():
             assert 0 < bound_by_parts(X, best.centers, effort, np.ones(40)) <= best.inertia
 
 
-def certified(rows, centers, **options):
-    runtime = {name: options.pop(name) for name in ("secure", "fused", "weights") if name in options}
-    return certify(Simulation.from_rows(rows, **runtime), centers, **options)
+def certified(rows, centers, weights=None, **options):
+    return certify(Simulation.from_rows(rows, weights), centers, **options)
 
 
 def test_the_same_bits_in_every_runtime_and_from_weights():
@@ -143,8 +142,9 @@ def test_the_same_bits_in_every_runtime_and_from_weights():
     rows = {s: X[i::3] for i, s in enumerate("abc")}
     centers = FederatedKMeans(3, random_state=0).fit(rows).cluster_centers_
     proof = certified(rows, centers, effort="quick")
-    for options in ({"fused": False}, {"secure": SecureSums()}):
-        assert certified(rows, centers, effort="quick", **options).lower_bound == proof.lower_bound
+    for secure in (None, SecureSums()):
+        federation = LocalFederation.from_rows(rows, secure=secure)
+        assert certify(federation, centers, effort="quick").lower_bound == proof.lower_bound
     twice = certified(rows, centers, effort="quick", weights={s: np.full(100, 2.0) for s in "abc"})
     assert twice.lower_bound == pytest.approx(2 * proof.lower_bound, rel=1e-9)
 
