@@ -223,13 +223,6 @@ def test_a_transform_is_applied_once_a_run():
     assert np.array_equal(site.rows, [[1.0], [2.0], [6.0]])
 
 
-def test_a_site_with_a_rule_is_not_plain():
-    assert Site("a", ROWS).plain
-    assert not Site("a", ROWS, guards=[Guard("g")]).plain
-    assert not Site("a", ROWS, mask=Mask()).plain
-    assert not Site("a", ROWS, log=Log()).plain
-
-
 def test_an_answer_travels():
     answer = Site("a", ROWS).answer(request(AskMoments(), AskClusterSums(np.zeros((1, 1, 1)))))
     again = codec.decode(bits(answer), expect=Response)

@@ -31,7 +31,7 @@ from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, total
 from unpooled.protocol.declarations import Centers, Count, Figure, Mean, Repeats, Sum, Value
 from unpooled.protocol.limits import MAX_STEPS
-from unpooled.protocol.messages import Question, SiteId, Summable
+from unpooled.protocol.messages import Question, Reply, SiteId, Summable
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, add_in_order
 from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
@@ -99,6 +99,17 @@ class AskLocalMoves(Question[LocalMoves]):
     centers: Annotated[FloatArray, Centers("k d")]
     steps: Annotated[int, Repeats(max_value=MAX_STEPS)]
     weighting: str
+
+    def disclosed_sums(self, reply: Reply) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None:
+        if not isinstance(reply, LocalMoves) or self.steps != 1 or self.weighting != "counts":
+            return None
+        return self.centers, reply.weight, reply.weighted, reply.inertia  # a move of n rows is their sum
+
+    def disclosed_centers(self, reply: Reply) -> FloatArray | None:
+        if not isinstance(reply, LocalMoves) or (self.steps <= 1 and self.weighting == "counts"):
+            return None
+        centers: FloatArray = self.centers + reply.plain
+        return centers
 
     def answer_all(self, batch: SiteBatch) -> ReplyBatch[LocalMoves]:
         if self.weighting not in WEIGHTINGS:

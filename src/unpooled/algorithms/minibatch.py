@@ -52,7 +52,7 @@ class AskEpochs(Question[EpochMoves]):
     centers: Annotated[FloatArray, Centers("k d")]
     epochs: Annotated[int, Repeats(max_value=MAX_EPOCHS)]
     batch: Annotated[int, Setting()]
-    rate: Annotated[float, Setting()]
+    rate: Annotated[float, Setting(above=0, max_value=1)]
 
     def answer_all(self, batch: SiteBatch) -> ReplyBatch[EpochMoves]:
         local = kernels.minibatch(

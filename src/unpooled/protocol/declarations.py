@@ -71,8 +71,15 @@ class Scalar(Declaration):
     """A field that is not an array and has no axes."""
 
 
+@dataclass(frozen=True)
 class Setting(Scalar):
-    """A number that changes neither how long a site works nor how much memory it needs, e.g. a fuzzifier."""
+    """A number that changes neither how long a site works nor how much memory it needs, e.g. a fuzzifier.
+
+    In a secure sum it must be above ``above`` and at most ``max_value``: beyond, a sum would leave its range.
+    """
+
+    above: float = dataclasses.field(default=-inf, kw_only=True)
+    max_value: float = dataclasses.field(default=inf, kw_only=True)
 
 
 class Length(Scalar):

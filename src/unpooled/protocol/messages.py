@@ -20,6 +20,7 @@ from unpooled.protocol.declarations import Declaration, Figure, Length, Repeats,
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.site_id import SiteId as SiteId
 from unpooled.protocol.suppression import zero_suppressed
+from unpooled.typing import FloatArray
 
 
 class Message:
@@ -158,6 +159,18 @@ class Question(Message, Generic[R], abstract=True):
     def figures(self) -> Mapping[str, Figure]:
         """Return the figures of the reply: as its class declares them, unless the question overrides them."""
         return declarations.figures(self.reply_type())
+
+    def disclosed_sums(self, reply: Reply) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None:
+        """Return what a reply discloses of the rows nearest to each of some points, if it does, for an audit.
+
+        These are the points (k, d), the numbers of their rows (k,), the sums about the points (k, d), and the
+        sums of squares (k,).
+        """
+        return None
+
+    def disclosed_centers(self, reply: Reply) -> FloatArray | None:
+        """Return a site's own centres (m, d) in a reply, of an unknown number of rows, for an audit."""
+        return None
 
     def check_reply(self, reply: Reply, sites: int = 1) -> dict[str, int]:
         """Raise ReplyError unless this can be an honest answer, or the sum of the answers of ``sites`` sites.

@@ -8,11 +8,11 @@ site therefore refuses both by public facts: the question, and the sizes that th
 
 from collections.abc import Iterator
 from dataclasses import fields
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
@@ -20,7 +20,7 @@ from unpooled.data.transforms import Category, Preparation, Shaped
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Transform
-from unpooled.protocol.declarations import Box, Centers, Numbers, Point, declared_fields
+from unpooled.protocol.declarations import Box, Centers, Numbers, Point, Setting, declared_fields
 from unpooled.protocol.exchange import Part
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.typing import FloatArray
@@ -71,8 +71,13 @@ class FixedPointRange:
                     f"the unit of column {column.label} is far below the size of its values"
                 )
         name = codec.name_of(type(part.question))
-        if isinstance(part.question, AskEpochs) and not 0 < part.question.rate <= 1:
-            raise QueryRefusedError(f"{name}: the rate must be above 0 and at most 1")
+        for field, setting, value in declared_fields(part.question, Setting):
+            if (setting.above, setting.max_value) != (-inf, inf) and not (
+                setting.above < value <= setting.max_value
+            ):
+                raise QueryRefusedError(
+                    f"{name}: the {field} must be above {setting.above:g} and at most {setting.max_value:g}"
+                )
         for numbers in _numbers(part.question):
             if not (np.abs(numbers) <= FARTHEST).all():  # a number that is not finite fails, too
                 raise QueryRefusedError(f"{name} has a number that is too large for secure sums")

@@ -94,8 +94,6 @@ class Site(Endpoint):
         self.rows, self.weights, self.within = X, weights, within
         self.grouped = grouped or isinstance(X, SummaryTable)  # it answers from groups of people
         self.min_cluster_size = min_cluster_size
-        # a simulation may answer for many plain sites at once
-        self.plain = chain is None and not guards and mask is None and log is None and accountant is None
         recorder = Recorder() if log is None else log
         simulated = None if guards else _simulated
         super().__init__(

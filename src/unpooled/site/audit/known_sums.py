@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.algorithms.dwf import AskLocalMoves, LocalMoves
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells
 from unpooled.protocol.messages import Question, Reply
 from unpooled.protocol.questions.cluster_sums import (
@@ -60,9 +59,8 @@ def disclosed_in(question: Question[Any], reply: Reply) -> Iterator[CellDisclosu
         for c, n, s, inertia in zip(question.centers, reply.mass, reply.sums, reply.inertia, strict=True):
             _, first = np.unique(c, axis=0, return_index=True)  # a repeated centre has no rows
             yield CellDisclosures(c[first], n[first], s[first], inertia[first], spares=True)
-    elif isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
-        if question.steps == 1 and question.weighting == "counts":  # a move of n rows is their sum
-            yield CellDisclosures(question.centers, reply.weight, reply.weighted, reply.inertia, spares=True)
+    elif (cells := question.disclosed_sums(reply)) is not None:
+        yield CellDisclosures(*cells, spares=True)
     elif isinstance(question, AskProfile) and isinstance(reply, Profile):
         yield CellDisclosures(question.centers, reply.mass, reply.sums, reply.squares.sum(axis=1))
     elif isinstance(question, AskMoments) and isinstance(reply, Moments):
@@ -89,12 +87,10 @@ def disclosed_despite_noise(question: Question[Any], reply: Reply) -> Iterator[C
 
 def centres_in(question: Question[Any], reply: Reply) -> FloatArray:
     """Return (m, d) a site's own centres of an unknown number of rows: the centre of one row is that row."""
-    if isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
-        if question.steps > 1 or question.weighting != "counts":
-            return question.centers + reply.plain
-    elif isinstance(reply, FuzzyMeans):
+    if isinstance(reply, FuzzyMeans):
         return reply.means
-    return np.zeros((0, 0))
+    centers = question.disclosed_centers(reply)
+    return np.zeros((0, 0)) if centers is None else centers
 
 
 @dataclass(eq=False)
