@@ -17,11 +17,12 @@ from unpooled.data import Table
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.renew import DISCLOSED, NEW_PENDING
 from unpooled.site.audit.attack import on_log
+from unpooled.site.erase_people import erase
 from unpooled.site.explain_policy import explain, template
 from unpooled.site.open_site import open_site
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
-from unpooled.site.table_changes import erase, renew
+from unpooled.site.table_changes import renew
 from unpooled.site.table_store import SummaryFolder
 
 ROOT = Path(__file__).parents[2]

@@ -25,12 +25,12 @@ from unpooled.protocol.exchange import Part, Request, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site.chain import refused
+from unpooled.site.erase_people import erase
 from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.session import SiteSession, SiteSettings
 from unpooled.site.study_store import APPROVED, WITHDRAWN, StudyFolder
-from unpooled.site.table_changes import erase
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 NEW_RUN = "Start a new run"

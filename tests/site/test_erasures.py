@@ -16,11 +16,12 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.site.audit.overview import read
+from unpooled.site.erase_people import erase
 from unpooled.site.erasures import Erasures
 from unpooled.site.open_site import open_site
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
-from unpooled.site.table_changes import erase, forget, renew
+from unpooled.site.table_changes import forget, renew
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 DP = """format = 1

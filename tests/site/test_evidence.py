@@ -14,10 +14,10 @@ from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.protocol.exchange import Part, Request, RequestId, countersignable
 from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site.audit.overview import read
+from unpooled.site.erase_people import erase
 from unpooled.site.log import COUNTERSIGNED, Log, encode_line, entries, line_hash
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.table_changes import erase
 from unpooled.site.table_store import SummaryFolder
 
 PEOPLE = Table.from_columns({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})

@@ -15,11 +15,12 @@ from unpooled.errors import InputError, LedgerError
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.renew import ERASED
 from unpooled.site import table_changes
+from unpooled.site.erase_people import erase
 from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
-from unpooled.site.table_changes import erase, renew
+from unpooled.site.table_changes import renew
 from unpooled.site.table_store import SummaryFolder, account
 
 AUTO = parse('format = 1\n[protect]\nauto_approve = true\nperson = "id"')

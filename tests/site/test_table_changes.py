@@ -23,11 +23,12 @@ from unpooled.privacy.microaggregation.renew import ERASED, NEWLY_DISCLOSED, STI
 from unpooled.privacy.microaggregation.summarize import assemble_summary
 from unpooled.protocol.messages import Refusal
 from unpooled.site.audit.overview import read
+from unpooled.site.erase_people import erase
 from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
-from unpooled.site.table_changes import erase, forget, renew
+from unpooled.site.table_changes import forget, renew
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 

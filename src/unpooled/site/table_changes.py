@@ -1,26 +1,22 @@
-"""Changes of the data: a summary table is updated, people are erased from it, earlier tables are deleted.
+"""Changes of the data: a summary table is updated, and earlier tables are deleted.
 
 An update is planned and written next to the summary table; the site answers from the old table until somebody
-approves the new one. An erasure takes effect at once: the person's group is withdrawn, and nothing takes its
-place.
+approves the new one. ``erase_people`` changes the table at once.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.renew import Renewal, plan_renewal
-from unpooled.privacy.microaggregation.summarize import assemble_summary
 from unpooled.site.consistency import check_registry
-from unpooled.site.erasures import Erasures
 from unpooled.site.people_register import Registry
 from unpooled.site.table_store import ABOUT, APPROVED, SECOND_TABLE, SummaryFolder
 from unpooled.storage.atomic_files import write_atomically
@@ -42,7 +38,7 @@ def renew(
         raise InputError(f"the extra spread must be from 0 to 1, got {extra_spread!r}")
     settings = check_registered(place)
     with Registry.open(place.folder) as people:
-        _check_current(place, people)
+        check_current(place, people)
         history, scales = people.history(), people.scales
         base = people.mark
         renewal = plan_renewal(
@@ -70,57 +66,6 @@ def renew(
     return renewal
 
 
-class Erasure(NamedTuple):
-    """The effect of an erasure."""
-
-    groups: int  # withdrawn from the summary table
-    people: int  # in these groups, and no longer disclosed
-    never_disclosed: tuple[str, ...]  # ids of people who were never disclosed
-    emptied: tuple[Path, ...]  # folders of earlier tables that were deleted
-
-
-def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unknown: bool = False) -> Erasure:
-    """Withdraw the groups of some people at once, and never disclose these people again.
-
-    The new summary table is the old one without these rows, so it is approved if the old one was. InputError
-    if one of the people was never disclosed, unless ``block_unknown`` keeps such ids out of later tables.
-    """
-    requested = tuple(dict.fromkeys(ids))
-    if not requested or not all(person.strip() for person in requested):
-        raise InputError("an id is empty. Give the ids of the people as they are in the file.")
-    settings = check_registered(place)
-    with Registry.open(place.folder) as people:
-        _check_current(place, people)
-        history, scales = people.history(), people.scales
-        who = {person: people.person(person) for person in requested}
-        unknown = [person for person in requested if not history.groups_of(who[person])]
-        if unknown and not block_unknown:
-            raise InputError(
-                f"{place.folder}: never disclosed, so not known here: {', '.join(unknown)}. Nobody was "
-                "erased. Correct the ids, or use --block-unknown to keep these ids out of later tables too."
-            )
-        groups = {n for one in who.values() if (n := history.live_group(one)) is not None}
-        approval = json.loads((place.path / APPROVED).read_text(encoding="utf-8")) if place.approved else None
-        with people.transaction():
-            digest = ""
-            if groups:
-                left = [history.groups[n].cells for n in sorted(history.live - groups)]
-                summary = assemble_summary(scales, [cells for cells in left if cells is not None])
-                digest = _put_beside(place, summary, settings, approval)
-            else:
-                shutil.rmtree(place.renewal, ignore_errors=True)
-            entry = os.urandom(16).hex()
-            Erasures(place.folder).begin(entry, len(groups), by)  # running sites stop
-            people.erase(who.values(), digest, by, entry)
-        emptied = place.recover()
-    return Erasure(
-        len(groups),
-        sum(len(history.groups[n].members) for n in groups),
-        tuple(unknown),
-        emptied,
-    )
-
-
 def forget(place: SummaryFolder, before: str) -> tuple[Path, ...]:
     """Delete the earlier tables that were made before a date; the registry stays as it is."""
     try:
@@ -145,7 +90,8 @@ def check_registered(place: SummaryFolder) -> SummarySettings:
     return settings
 
 
-def _check_current(place: SummaryFolder, people: Registry) -> None:
+def check_current(place: SummaryFolder, people: Registry) -> None:
+    """Raise InputError unless the summary table is approved and the one that the registry names."""
     place.read()
     if not people.current:
         raise InputError(
@@ -155,7 +101,7 @@ def _check_current(place: SummaryFolder, people: Registry) -> None:
     check_registry(place.folder, people, place.digest)
 
 
-def _put_beside(
+def put_beside(
     place: SummaryFolder, summary: SummaryTable, settings: SummarySettings, approval: dict[str, Any] | None
 ) -> str:
     """Write a table that replaces the present one as soon as the registry names it; returns its digest."""

@@ -423,7 +423,7 @@ def erase(
 
     unpooled site erase north P0017
     """
-    from unpooled.site.table_changes import erase as erase_people
+    from unpooled.site.erase_people import erase as erase_people
     from unpooled.site.table_store import SummaryFolder
     from unpooled.storage.account import account
 
