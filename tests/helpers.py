@@ -15,7 +15,7 @@ import pytest
 
 from unpooled import DWF, EWF, FKM, Dual, Fuzzy, KFed, Lloyd, MiniBatch, Restarts, Robust, Simulation, Site
 from unpooled.algorithms import METHODS
-from unpooled.data.scaling import Scaled
+from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
 from unpooled.federation.remote import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
