@@ -29,7 +29,7 @@ from unpooled import (
     Site,
 )
 from unpooled.algorithms import METHODS
-from unpooled.data.scaling import Scaled
+from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
 from unpooled.federation.remote import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec

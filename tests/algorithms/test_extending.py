@@ -14,8 +14,8 @@ from pages import ROOT, blocks
 from unpooled import FederatedKMeans, LocalFederation, Restarts, Simulation, Site, run
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.registry import citation
+from unpooled.algorithms.scaled import Scaled
 from unpooled.app.cli import app
-from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError, PolicyError
 from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum import SecureSums

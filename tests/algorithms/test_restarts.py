@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from helpers import blobs, inertia_of, pooled, split, watched
-from unpooled import DWF, FKM, KFed, Lloyd, Restarts, Simulation, run
+from unpooled import DWF, FKM, KFed, Lloyd, Restarts, Robust, Simulation, run
+from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Algorithm
 from unpooled.protocol.questions.cluster_sums import AskMoments
 
 
@@ -81,3 +83,37 @@ def test_a_restart_that_is_finished_is_left_alone(hard):
 def test_no_restart_at_all():
     with pytest.raises(InputError, match="n must be >= 1, got 0"):
         Restarts(DWF(k=2), 0)
+
+
+def test_the_facts_of_the_best_start_are_those_of_the_run(hard):
+    hostile = {**hard, "z": np.full((400, 2), 1e6)}
+    for algorithm in (Robust(k=3), Scaled(Robust(k=3)), Restarts(Robust(k=3, n_starts=4), 2)):
+        state = run(algorithm, Simulation.from_rows(hostile), seed=1).state
+        assert state.suspects == state.leader.suspects
+        assert state.threshold == state.leader.threshold > 0
+        assert state.lower_bound is None
+    assert "z" in run(Robust(k=3), Simulation.from_rows(hostile), seed=1).state.suspects
+
+
+def test_without_a_stopping_rule_max_rounds_ends_every_form_of_a_method(hard):
+    endless = _Endless(k=3, max_rounds=4)
+    federation = Simulation.from_rows(hard)
+    assert run(endless, federation).rounds == 4
+    assert run(Scaled(endless), federation).rounds == 4
+    assert run(Restarts(endless, 3), federation).rounds == 5  # one more compares them
+    assert run(Scaled(Restarts(endless, 3)), federation).rounds == 5
+
+
+class _Endless(DWF):
+    def finished(self, state):
+        return False
+
+
+def test_a_state_of_another_class_is_refused(hard):
+    class Bare(Algorithm):
+        def start(self, sites, rng):
+            return 0
+            yield ()
+
+    with pytest.raises(InputError, match=r"int is not a State\. Derive it"):
+        run(Bare(), Simulation.from_rows(hard))

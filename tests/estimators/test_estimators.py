@@ -32,7 +32,7 @@ from unpooled import (
     run,
 )
 from unpooled.algorithms import METHODS
-from unpooled.data.scaling import Scaled
+from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import CheckpointError, InputError, TooFewAnswersError
 
 pytestmark = pytest.mark.quick

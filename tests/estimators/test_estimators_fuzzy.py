@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import bits, blobs, in_order
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, LocalFederation, Restarts, Simulation, Site
-from unpooled.data.scaling import Scaled
+from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
 
 pytestmark = pytest.mark.quick

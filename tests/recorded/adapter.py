@@ -39,8 +39,8 @@ from unpooled import (
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.restart_rules import ComparedState
 from unpooled.algorithms.restarts import RestartsState
+from unpooled.algorithms.scaled import Scaled
 from unpooled.app.cli import app
-from unpooled.data.scaling import Scaled
 from unpooled.errors import CheckpointError
 from unpooled.federation.remote import RemoteFederation as Posting
 from unpooled.kernels import BACKEND, ISA

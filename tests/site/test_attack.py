@@ -5,8 +5,8 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from unpooled import FederatedKMeans, Fuzzy, Gaussian, KFed, Lloyd, LocalFederation, SecureSums, run
+from unpooled.algorithms.scaled import Scaled
 from unpooled.data import PreparationOptions, Table
-from unpooled.data.scaling import Scaled
 from unpooled.data.transforms import Affine
 from unpooled.evaluation.analysis import Analysis
 from unpooled.protocol.exchange import Part, Request, RequestId

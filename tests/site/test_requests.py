@@ -11,7 +11,7 @@ from tests.amounts import amounts
 
 from helpers import ALGORITHMS, bits, blobs, each_algorithm, pooled, split
 from unpooled import Fuzzy, Lloyd, LocalFederation, Simulation, Site, run
-from unpooled.data.scaling import Scaled
+from unpooled.algorithms.scaled import Scaled
 from unpooled.data.transforms import Affine
 from unpooled.errors import LedgerError, TooFewAnswersError
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments

@@ -109,7 +109,7 @@ class Restarts(Wrapper[RestartsState]):
             active=np.array(active),
             best=-1 if self.rules is None else 0,
             inertias=np.full(R, np.nan) if self.rules is None else _inertias(states),
-            movement=max(float(s.movement) for s in states),
+            movement=_largest_movement(states),
             compared_at_end=self.rules is None,
             scores=np.full(R, np.inf),
             lowest=np.full(R, np.inf),
@@ -140,16 +140,16 @@ class Restarts(Wrapper[RestartsState]):
         states = list(state.states)
         for i, new in zip(active, moved, strict=True):
             states[i] = new
-        after = replace(
+        if self.rules is not None:
+            return self._compared(self.rules, state, tuple(states), active, sites)
+        ended = np.array([self.inner.ended(s, state.rounds + 1) for s in states])
+        return replace(
             state,
             states=tuple(states),
             rounds=state.rounds + 1,
-            movement=max(float(s.movement) for s in states),
+            active=state.active & ~ended,
+            movement=_largest_movement(states),
         )
-        if self.rules is None:
-            ended = np.array([self.inner.ended(s, after.rounds) for s in states])
-            return replace(after, active=state.active & ~ended)
-        return self._compared(self.rules, after, active, sites)
 
     def _rngs(
         self, count: int, sites: tuple[SiteId, ...], rng: np.random.Generator
@@ -171,14 +171,19 @@ class Restarts(Wrapper[RestartsState]):
         return replace(state, inertias=inertias, best=int(np.argmax(scores <= (1 + 1e-6) * scores.min())))
 
     def _compared(
-        self, rules: RestartRules, state: RestartsState, active: IntArray, sites: tuple[SiteId, ...]
+        self,
+        rules: RestartRules,
+        state: RestartsState,
+        after: tuple[State, ...],
+        active: IntArray,
+        sites: tuple[SiteId, ...],
     ) -> RestartsState:
-        """The state after a round in which the ``active`` starts took part."""
-        states = cast(tuple[ComparedState, ...], state.states)
+        """The state with the starts ``after`` a round in which the ``active`` ones took part."""
+        method, states = self.method, cast(tuple[ComparedState, ...], after)
         scores = state.scores.copy()
         scores[active] = [states[i].score for i in active]
         lead = float(scores.min())
-        fell = state.lowest[active] - scores[active] > 0.01 * self.method.tol * scores[active]
+        fell = state.lowest[active] - scores[active] > 0.01 * method.tol * scores[active]
         stale = state.stale.copy()
         stale[active] = np.where(fell, 0, stale[active] + 1)
         best = int(np.argmax(scores <= (1 + rules.tie_tolerance) * lead))
@@ -190,16 +195,20 @@ class Restarts(Wrapper[RestartsState]):
         else:
             taking_part = [states[i] for i in active]
             going[active] = rules.still_moving(taking_part, scores[active], lead)
-            if rules.drop and is_full(self.method.participation, sites):
+            if rules.drop and is_full(method.participation, sites):
                 going[active] &= rules.can_win(
                     taking_part, state.scores[active], scores[active], stale[active], lead
                 )
-        return replace(
-            state,
+        return RestartsState(
+            states=after,
+            rounds=state.rounds + 1,
             active=going,
             best=best,
             inertias=_inertias(states),
-            movement=float(states[best].movement) if rules.leader_max_stale_rounds else state.movement,
+            movement=(
+                float(states[best].movement) if rules.leader_max_stale_rounds else _largest_movement(states)
+            ),
+            compared_at_end=False,
             scores=scores,
             lowest=np.minimum(state.lowest, scores),
             stale=stale,
@@ -220,3 +229,7 @@ class Restarts(Wrapper[RestartsState]):
 
 def _inertias(states: Sequence[State]) -> FloatArray:
     return np.array([float(s.inertia) for s in states])
+
+
+def _largest_movement(states: Sequence[State]) -> float:
+    return max(float(s.movement) for s in states)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled.data.schema import ColumnTotals, Schema
+from unpooled.data.standardise import is_constant
 from unpooled.data.transforms import Category, Number, Preparation, Shaped
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, together, total, transformed
@@ -84,7 +85,7 @@ def _one(
     others: tuple[Number | Category, ...],
 ) -> Steps[Number]:
     mean, sd, n, missing = moments
-    if sd <= 1e-12 * abs(mean) + 1e-300:
+    if is_constant(mean, sd):
         return Number(name, mean, mean, 0.0)  # constant: it is left out
     if shape == "log":
         return (yield from _standardised(sites, Shaped(name, 0.0, 0.0, 1.0, "log", ()), n, others))
@@ -100,7 +101,7 @@ def _one(
         column = Shaped(name, 0.5, 0.0, 1.0, "rank", tuple(float(f"{v:.12g}") for v in values))
         return (yield from _standardised(sites, column, n, others))
     low, median, high = (float(v) for v in values)
-    if high - low <= 1e-12 * abs(median) + 1e-300:
+    if is_constant(median, high - low):
         raise InputError(
             f"column {name}: the middle half of its values is {median:g}, which gives no scale; --scale "
             f"{name}=rank or {name}=standard does"

@@ -1,4 +1,8 @@
-"""The preparation that keeps missing values missing: clusters are then made from the observed values."""
+"""The preparation that keeps missing values missing: clusters are then made from the observed values.
+
+``Preparation`` (transforms.py) fills them instead, with the mean or the most frequent category over all
+sites; schema_agreement.py agrees on these and on the choice between filling, keeping and dropping.
+"""
 
 from dataclasses import dataclass
 

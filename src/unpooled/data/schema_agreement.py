@@ -37,6 +37,7 @@ from unpooled.data.schema import (
     some,
     stated_units,
 )
+from unpooled.data.standardise import is_constant, standard_scale
 from unpooled.data.transforms import Category, Number, Preparation
 from unpooled.errors import InputError, SchemaMismatchError
 from unpooled.protocol.algorithm import Steps, each, total, transformed
@@ -349,15 +350,11 @@ def _agreed(
         mean = float(first.mean[j])
         shift, scale = 0.0, 1.0
         if preparation_options.scale_of(name) == "standard":
-            # the moments after filling: filled cells are at the mean and add nothing to the squares
-            filled = mean + float(about.mean[j])
-            deviation = float(about.mean[j]) ** 2 * float(about.count[j])
-            cells = float(about.count[j]) if keep else n
-            shift, scale = filled, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / cells))
-            if scale <= 1e-12 * abs(filled) + 1e-300:
-                left_out.append((name, f"constant ({filled:.6g})"))
+            mean, scale = standard_scale(first, about, j, float(about.count[j]) if keep else n)
+            shift = mean
+            if is_constant(mean, scale):
+                left_out.append((name, f"constant ({mean:.6g})"))
                 continue
-            mean = filled
         elif preparation_options.scale_of(name) == "min-max":
             shift, scale = bounds[name][0], bounds[name][1] - bounds[name][0]
         columns[name] = Number(name, mean, shift, scale)

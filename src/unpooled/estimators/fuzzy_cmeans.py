@@ -11,8 +11,8 @@ import numpy.typing as npt
 from unpooled import kernels
 from unpooled.algorithms import Fuzzy, Restarts
 from unpooled.algorithms.restarts import DEFAULT_RESTARTS
+from unpooled.algorithms.scaled import Scaled
 from unpooled.data import validation as inputs
-from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
 from unpooled.estimators.federated_estimator import FederatedClusterer, RandomState
 from unpooled.evaluation.coincident_centers import Coincidence, coinciding

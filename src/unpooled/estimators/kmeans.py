@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from unpooled import kernels
 from unpooled.algorithms import METHODS, Restarts
+from unpooled.algorithms.scaled import Scaled
 from unpooled.data import validation as inputs
-from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
 from unpooled.estimators.federated_estimator import FederatedClusterer, RandomState
 from unpooled.privacy import Gaussian

@@ -1,28 +1,14 @@
-"""Scaling: standardisation over all sites by two totals, and any algorithm on scaled columns."""
+"""Any algorithm on columns that are standardised over all sites, by two more totals at the start."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unpooled.data.standardise import standardise
 from unpooled.data.transforms import Affine
-from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, total, transformed
+from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, transformed
 from unpooled.protocol.messages import SiteId
-from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.typing import FloatArray
-
-
-def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
-    """Agree on the scaling to mean 0 and standard deviation 1 over all sites, by two totals.
-
-    Squares are taken about the mean, to avoid cancellation. A constant column keeps scale 1.
-    """
-    # down: nothing; up: mass and sums
-    first = yield from total(sites, AskMoments())
-    # down: the mean; up: squares about it
-    second = yield from total(sites, AskMoments(first.mean))
-    mean, sd = first.mean + second.mean, np.sqrt(second.variance)
-    constant = sd <= 1e-12 * np.abs(mean) + 1e-300
-    return Affine(mean, np.where(constant, 1.0, sd))
 
 
 @dataclass(frozen=True, eq=False)
