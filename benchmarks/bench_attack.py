@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_blobs
 
-from unpooled import Lloyd, Simulation, run
+from unpooled import Lloyd, LocalFederation, run
 from unpooled.data import PreparationOptions, Table
 from unpooled.evaluation.analysis import Analysis
 from unpooled.site.audit.attack import on_log
@@ -43,7 +43,7 @@ def _attack(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
             open_site(s, _table(x) if isinstance(algorithm, Analysis) else x, RAW, folder=Path(folder) / s)
             for s, x in rows.items()
         ]
-        run(algorithm, Simulation(sites), seed=seed)
+        run(algorithm, LocalFederation(sites), seed=seed)
         for site in sites:
             site.close()
         start = time.perf_counter()

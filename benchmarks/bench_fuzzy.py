@@ -13,7 +13,7 @@ STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts l
 
 
 def federation_of(X: np.ndarray) -> Simulation:
-    return Simulation.from_rows({str(i): part for i, part in enumerate(np.array_split(X, 10))}, threads=1)
+    return Simulation.from_rows({str(i): part for i, part in enumerate(np.array_split(X, 10))}, n_threads=1)
 
 
 def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:

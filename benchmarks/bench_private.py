@@ -37,7 +37,7 @@ def inertia(X: np.ndarray, centers: np.ndarray) -> float:
 
 
 def ours(X: np.ndarray, k: int, sites: int, epsilon: float, seed: int) -> np.ndarray:
-    federation = Simulation.from_rows({f"{s:03d}": X[s::sites] for s in range(sites)}, threads=1)
+    federation = Simulation.from_rows({f"{s:03d}": X[s::sites] for s in range(sites)}, n_threads=1)
     return run(Private(k=k, dp=Gaussian(epsilon)), federation, seed=seed).state.centers
 
 

@@ -17,8 +17,9 @@ from collections.abc import Callable
 import numpy as np
 import psutil
 
-from unpooled import Simulation, Site
+from unpooled import LocalFederation, Simulation, Site
 from unpooled.federation.relay.relay import Relay
+from unpooled.federation.simulated_rows import ArrayRows
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
@@ -53,7 +54,7 @@ def one_process(sites: int, exact: bool) -> None:
     """A round of the sums of Lloyd, of sites whose rows are in one array."""
     X = rows(sites)
     before = psutil.Process().memory_info().rss
-    federation = Simulation.from_stacked(X, np.arange(0, len(X) + 1, ROWS), threads=2, exact_sums=exact)
+    federation = Simulation(ArrayRows(X, np.arange(0, len(X) + 1, ROWS)), n_threads=2, exact_sums=exact)
     centers = X[None, :: len(X) // K][:, :K].copy()
     names = federation.sites
 
@@ -83,7 +84,7 @@ def encoded(relays: int, sites: int) -> None:
     X = rows(relays * sites)
     parts = np.split(X, relays * sites)
     members = [[Site(f"{r}-{s}", parts[r * sites + s]) for s in range(sites)] for r in range(relays)]
-    tree = Simulation([Relay(f"{r:03}", some) for r, some in enumerate(members)])
+    tree = LocalFederation([Relay(f"{r:03}", some) for r, some in enumerate(members)])
     question = AskClusterSums(X[None, : K * ROWS : ROWS].copy())
 
     def act(number: int) -> object:

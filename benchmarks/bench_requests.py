@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unpooled import Simulation, Site
+from unpooled import LocalFederation, Simulation, Site
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
@@ -25,10 +25,10 @@ SITES, K, D, ROWS, ROUNDS = 10, 20, 784, 600, 15
 def main() -> None:
     rng = np.random.default_rng(0)
     rows = {f"s{i}": rng.normal(size=(ROWS, D)) for i in range(SITES)}
-    raw = Simulation([Site(s, X) for s, X in rows.items()], fused=False)
+    raw = LocalFederation([Site(s, X) for s, X in rows.items()])
     print(f"from rows: {1e3 * min(_rounds(raw, rng) for _ in range(3)):.1f} ms per round")
     arguments = {s: site_arguments(microaggregate(X)) for s, X in rows.items()}
-    plain = Simulation([Site(s, **own) for s, own in arguments.items()], fused=False)
+    plain = LocalFederation([Site(s, **own) for s, own in arguments.items()])
     one = min(_rounds(plain, rng) for _ in range(3))
     print(f"a round at {SITES} sites of {ROWS} rows, K {K}, d {D}, summary tables: plain {1e3 * one:.1f} ms")
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no time is spent waiting for a disk
@@ -36,7 +36,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=where) as folder:
             waits = min(_fsyncs(Path(folder)) for _ in range(3)) if where is None else 0.0
             sites = [open_site(s, X, AUTO, Path(folder) / s) for s, X in rows.items()]
-            took = min(_rounds(Simulation(sites), rng) for _ in range(3))
+            took = min(_rounds(LocalFederation(sites), rng) for _ in range(3))
             for site in sites:
                 site.close()
         fsyncs = f", {1e3 * waits:.1f} ms of it two fsyncs per site" if waits else ""

@@ -41,7 +41,7 @@ def best(job: Callable[[], object], repeats: int) -> float:
 
 def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], object]:
     """A complete DWF round of ``count`` sites, with the coordinator's part."""
-    federation = Simulation.from_rows(sites_of(X, count), threads=1)
+    federation = Simulation.from_rows(sites_of(X, count), n_threads=1)
     method = DWF(k=k, local_steps=steps, init=X[:k].astype(float))
     state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
     names = map(str, count_from(1))  # a new run each time, so that no site has a cached reply
@@ -63,7 +63,7 @@ def sklearn_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[],
 
 def dwf_as_published(X: np.ndarray, count: int) -> tuple[float, float]:
     """(ours, scikit-learn) seconds of a complete published run, start included."""
-    federation = Simulation.from_rows(sites_of(X, count), threads=1)
+    federation = Simulation.from_rows(sites_of(X, count), n_threads=1)
     done = run(DWF.as_published(k=5), federation, seed=0)
     ours = best(lambda: run(DWF.as_published(k=5), federation, seed=0), 3)
     parts = list(sites_of(X, count).values())

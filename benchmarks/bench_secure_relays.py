@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import SecureSums, Simulation, Site
+from unpooled import LocalFederation, SecureSums, Simulation, Site
 from unpooled.federation.relay.relay import Relay
 from unpooled.privacy.secure_sum import crypto
 from unpooled.privacy.secure_sum.site_mask import site_masks
@@ -59,7 +59,7 @@ def grown(members: list[Any]) -> Simulation:
         level += 1
         parts = [members[a : a + WIDTH] for a in range(0, len(members), WIDTH)]
         members = [Relay(f"r{level}-{i:03d}", part, secure=SecureSums()) for i, part in enumerate(parts)]
-    return Simulation(members, secure=SecureSums())
+    return LocalFederation(members, secure=SecureSums())
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def counted() -> Iterator[None]:
 def measured(count: int, flat: bool, sums: int = SUMS) -> tuple[dict[str, int], float]:
     """The largest numbers of any site, and the mass of the sum."""
     members = sites(count)
-    federation = Simulation(members, secure=SecureSums()) if flat else grown(list(members))
+    federation = LocalFederation(members, secure=SecureSums()) if flat else grown(list(members))
     question = AskClusterSums(np.zeros((1, 20, 2)))
     with counted():
         for number in range(sums):

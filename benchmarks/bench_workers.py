@@ -21,9 +21,9 @@ import numpy as np
 import psutil
 
 from unpooled import Lloyd, Simulation, run
-from unpooled.federation.workers import RowPartition
+from unpooled.federation.workers import RowPartition, WorkerFederation
 from unpooled.protocol.algorithm import Ask, Asks
-from unpooled.protocol.exchange import Aggregate, Replies, RequestId
+from unpooled.protocol.exchange import Aggregate, Federation, Replies, RequestId
 from unpooled.protocol.partial_sum import partial_sum
 
 WORKERS, PARTS, D, K, RUNS = 4, 64, 16, 10, 3
@@ -41,7 +41,7 @@ def partitions(rows: int) -> list[RowPartition]:
     return [RowPartition(made, (seed, rows // PARTS)) for seed in range(1, PARTS + 1)]
 
 
-class Streamed:
+class Streamed(Federation):
     """The same sums without workers: one partition is made, answers, and is freed."""
 
     exact_sums = True
@@ -54,7 +54,7 @@ class Streamed:
         sums: list[Any] = [[] for _ in asks]
         for i, part in enumerate(self._parts):
             name = f"all/{i:04}"
-            one = Simulation.from_rows({name: part.rows()}, threads=1, exact_sums=True)
+            one = Simulation.from_rows({name: part.rows()}, n_threads=1, exact_sums=True)
             own = tuple(Ask("total", (name,), ask.question, ask.transform) for ask in asks)
             for found, replies in zip(sums, one.ask(request_id, own), strict=True):
                 found.append(replies.partial_sum())
@@ -84,10 +84,10 @@ class Memory(threading.Thread):
         self.join()
 
 
-class WithKill:
+class WithKill(Federation):
     """A federation that kills a worker in the middle of an exchange."""
 
-    def __init__(self, federation: Simulation, kill: Callable[[], None], exchange: int) -> None:
+    def __init__(self, federation: Federation, kill: Callable[[], None], exchange: int) -> None:
         self._federation, self._kill, self._remaining = federation, kill, exchange
         self.sites, self.exact_sums = federation.sites, True
 
@@ -123,7 +123,7 @@ def main() -> int:
         for number in range(RUNS):
             client.wait_for_workers(WORKERS)
             began = time.perf_counter()
-            federation = Simulation.from_rows({"all": parts}, executor=client)
+            federation = WorkerFederation({"all": parts}, client)
             read, killed = time.perf_counter() - began, list[int]()
 
             def kill(number: int = number, killed: list[int] = killed) -> None:
@@ -143,9 +143,9 @@ def main() -> int:
             )
             del federation
         small = partitions(rows // 10)
-        tenth = clustered(Simulation.from_rows({"all": small}, executor=client))
+        tenth = clustered(WorkerFederation({"all": small}, client))
     memory.stop()
-    local = Simulation.from_rows({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, threads=1)
+    local = Simulation.from_rows({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, n_threads=1)
     difference = float(np.abs(tenth / clustered(local) - 1).max())
     failed += not difference <= 1e-12
     print(f"{rows // 10:,} rows, ordered sums in one process: difference {difference:.1e}, at most 1e-12")

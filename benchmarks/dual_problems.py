@@ -33,12 +33,12 @@ def main(each: int = 5, seconds: float = 10.0) -> None:
         best = exact_kmeans(X, k, time_limit=60)
         proved += best.proved
         for label, method in METHODS.items():
-            state = run(replace(method, k=k), Simulation.from_rows(rows, threads=1), seed=0).state
+            state = run(replace(method, k=k), Simulation.from_rows(rows, n_threads=1), seed=0).state
             ratio = state.lower_bound / best.inertia
             found[label].append((state.rounds, 100 * state.gap, ratio))
             if ratio > 1 + 1e-9:
                 above.append((name, label, state.bound_condition, ratio))
-        federation = Simulation.from_rows(rows, threads=1)
+        federation = Simulation.from_rows(rows, n_threads=1)
         box = np.array([X.min(axis=0), X.max(axis=0)])
         proof = certify(federation, best.centers, box=box, time_limit=seconds)
         certified += proof.proved

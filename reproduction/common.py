@@ -24,13 +24,13 @@ def seed_from(rng: np.random.Generator) -> int:
 
 def final_centers(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> FloatArray:
     """Return the centres at the end of a run over these sites, on one thread."""
-    centers: FloatArray = run(algorithm, Simulation.from_rows(sites, threads=1), seed=seed).state.centers
+    centers: FloatArray = run(algorithm, Simulation.from_rows(sites, n_threads=1), seed=seed).state.centers
     return centers
 
 
 def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Iterator[FloatArray]:
     """Yield the centres after the start and after every round, as in ``run``."""
-    federation = Simulation.from_rows(sites, threads=1)
+    federation = Simulation.from_rows(sites, n_threads=1)
     names, number = tuple(sorted(federation.sites)), 0
     state = None
     while state is None or not algorithm.finished(state):

@@ -91,7 +91,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         site = site_of_rows(settings["split"], X, y, rng)
         pooled = inertia_per_row(X, pooled_kmeans(X, k, rng))
         algorithm: Algorithm[Any] = METHODS[settings["method"]](k)
-        federation = Simulation.from_rows(partition.split_rows(X, site), threads=1)
+        federation = Simulation.from_rows(partition.split_rows(X, site), n_threads=1)
         seed = seed_from(rng)
         before = time.process_time()
         done = run(algorithm, federation, seed=seed)

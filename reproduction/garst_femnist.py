@@ -49,7 +49,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
     X, site = images.rows(np.float64)[chosen], images.owner[chosen]
     drawn, everything = (
         PartitionedData(X, images.y[chosen], site),
-        Simulation.from_rows({"all": X}, threads=1),
+        Simulation.from_rows({"all": X}, n_threads=1),
     )
     out: Numbers = {name: [] for name in NAMES}
     for number in runs:

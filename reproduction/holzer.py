@@ -128,7 +128,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
             centers = pooled_kmeans(X, k, rng, n_init=n_init, max_iter=10_000)
         else:
             site = _cached_split(set_, settings["split"], settings["sites"], number, sources)
-            federation = Simulation.from_rows(partition.split_rows(X, site), threads=1)
+            federation = Simulation.from_rows(partition.split_rows(X, site), n_threads=1)
             participation: int | float = settings["take_part"]
             if participation == 1:  # a number of 1 is refused, because the share 1.0 may be meant
                 participation = 1 / settings["sites"]

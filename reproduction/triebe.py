@@ -46,7 +46,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         centers = _centers(settings, data.sites(), data.X, rng)
         for X, suffix in ((data.X, ""), (test.X, ", test")):
             out[f"distance{suffix}"].append(float(np.sqrt(kernels.nearest(X, centers).sqdist).mean()))
-            everything = Simulation.from_rows({"all": X}, threads=1)
+            everything = Simulation.from_rows({"all": X}, n_threads=1)
             index = run_protocol(davies_bouldin(everything.sites, centers), everything)
             out[f"Davies-Bouldin{suffix}"].append(index)
     return out

@@ -76,7 +76,7 @@ def method(name: str, k: int, rounds: int = ROUNDS) -> Dual:
 
 def solved(name: str, problem: str, rounds: int = ROUNDS) -> DualState:
     """Return the final state of a run on a problem."""
-    federation = Simulation.from_rows(dual_problem(problem), threads=1)
+    federation = Simulation.from_rows(dual_problem(problem), n_threads=1)
     return run(method(name, dual_shape(problem)[2], rounds), federation, seed=0).state
 
 

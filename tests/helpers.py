@@ -13,7 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unpooled import DWF, EWF, FKM, Dual, Fuzzy, KFed, Lloyd, MiniBatch, Restarts, Robust, Simulation, Site
+from unpooled import (
+    DWF,
+    EWF,
+    FKM,
+    Dual,
+    Fuzzy,
+    KFed,
+    Lloyd,
+    LocalFederation,
+    MiniBatch,
+    Restarts,
+    Robust,
+    Simulation,
+    Site,
+)
 from unpooled.algorithms import METHODS
 from unpooled.data.scaling import Scaled
 from unpooled.errors import QueryRefusedError
@@ -143,7 +157,7 @@ def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[Simulation
         Site(name, X, min_cluster_size=min_cluster_size, guards=[recorder], audit=recorder)
         for name, X in rows.items()
     ]
-    return Simulation(sites), recorder
+    return LocalFederation(sites), recorder
 
 
 def arrays_in(value: Any) -> Iterator[Any]:

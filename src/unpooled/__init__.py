@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unpooled.app.cluster import Result, cluster
     from unpooled.data.readers.database import Database
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
-    from unpooled.federation import Simulation
+    from unpooled.federation import LocalFederation, Simulation
     from unpooled.optimality.certify import certify
     from unpooled.optimality.exact import exact_kmeans
     from unpooled.privacy import Gaussian
@@ -56,6 +56,7 @@ _HOME = {
     "Gaussian": "privacy",
     "KFed": "algorithms",
     "Lloyd": "algorithms",
+    "LocalFederation": "federation",
     "Method": "algorithms",
     "MiniBatch": "algorithms",
     "Private": "algorithms",
@@ -87,6 +88,7 @@ __all__ = [
     "Gaussian",
     "KFed",
     "Lloyd",
+    "LocalFederation",
     "Method",
     "MiniBatch",
     "Private",

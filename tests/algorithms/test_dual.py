@@ -7,7 +7,7 @@ import pytest
 from reproduction.dual_problems import dual_names, dual_problem, dual_shape
 
 from helpers import Declines, watched
-from unpooled import Dual, FederatedKMeans, Simulation, Site, certify, exact_kmeans, run
+from unpooled import Dual, FederatedKMeans, LocalFederation, Simulation, Site, certify, exact_kmeans, run
 from unpooled.algorithms.dual import CONDITIONS, UPDATES
 from unpooled.algorithms.dual.node_steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton
 from unpooled.errors import InputError
@@ -151,7 +151,7 @@ def test_ranges_are_suppressed_and_a_public_box_is_required():
 def test_a_site_that_falls_silent_weakens_the_bound_and_leaves_it_true():
     rows = dual_problem("3N2D3K1")
     sites = [Site(s, X, guards=[Declines(since=2)] if s == "node-2" else []) for s, X in rows.items()]
-    done = run(Dual(k=3, update="btm", max_rounds=6), Simulation(sites))
+    done = run(Dual(k=3, update="btm", max_rounds=6), LocalFederation(sites))
     best = exact_kmeans(np.concatenate(list(rows.values())), 3).inertia
     assert done.state.lower_bound <= best * (1 + 1e-9)
     assert done.state.lowers[2:].max() < done.state.lowers[:2].max()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from unpooled import DWF, EWF, Simulation, run
+from unpooled import DWF, EWF, LocalFederation, Simulation, run
 from unpooled.data import partitions as partition
 
 X = load_digits().data[:600] / 16
@@ -24,7 +24,7 @@ def test_states_are_equal_in_every_bit(method, split):
         sites = partition.split_rows(X.astype(dtype), SPLITS[split])
         algorithm = dataclasses.replace(method.as_published(k=k), max_rounds=60)
         fused, alone = (
-            run(algorithm, Simulation.from_rows(sites, fused=f), seed=k).state for f in (True, False)
+            run(algorithm, kind.from_rows(sites), seed=k).state for kind in (Simulation, LocalFederation)
         )
         for field in ("centers", "previous", "movements", "inertia"):
             np.testing.assert_array_equal(getattr(fused, field), getattr(alone, field))

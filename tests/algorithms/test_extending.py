@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from helpers import bits, registered, split
 from pages import ROOT, blocks
-from unpooled import FederatedKMeans, Restarts, Simulation, Site, run
+from unpooled import FederatedKMeans, LocalFederation, Restarts, Simulation, Site, run
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.method import citation
 from unpooled.app.cli import app
@@ -56,7 +56,7 @@ def test_the_module_is_typed(hospital, tmp_path):
 def test_it_runs_at_sites_with_a_policy_and_ends_with_the_same_bits(hospital, rows, tmp_path):
     method = hospital.Spherical(k=3, min_cluster_size=5)
     sites = [open_site(s, X, parse(POLICY), folder=tmp_path / s) for s, X in rows.items()]
-    behind = run(method, Simulation(sites), seed=1, quorum=1.0)
+    behind = run(method, LocalFederation(sites), seed=1, quorum=1.0)
     plain = run(method, Simulation.from_rows(rows, min_cluster_size=5), seed=1)
     assert bits(behind.state) == bits(plain.state)
     assert behind.rounds > 0
@@ -65,7 +65,8 @@ def test_it_runs_at_sites_with_a_policy_and_ends_with_the_same_bits(hospital, ro
 def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
     site = open_site("site-0", rows["site-0"], parse("format = 1"))
     done = run(
-        hospital.Spherical(k=3), Simulation([site, *(Site(s, X) for s, X in rows.items() if s != "site-0")])
+        hospital.Spherical(k=3),
+        LocalFederation([site, *(Site(s, X) for s, X in rows.items() if s != "site-0")]),
     )
     assert "the policy does not allow hospital.AskPointing" in done.history[1].silent["site-0"]
 
@@ -115,8 +116,8 @@ def test_it_runs_as_the_package_s_own_methods_do(hospital, rows, tmp_path):
         done = run(method, Simulation.from_rows(rows), seed=1, checkpoint=path, max_rounds=1)
     assert bits(done.state) == bits(plain.state)
     assert bits(run(method, RemoteFederation(Bytes(rows)), seed=1).state) == bits(plain.state)
-    assert bits(run(method, Simulation.from_rows(rows, fused=False), seed=1).state) == bits(plain.state)
-    secure = run(method, Simulation.from_rows(rows, secure=SecureSums()), seed=1)
+    assert bits(run(method, LocalFederation.from_rows(rows), seed=1).state) == bits(plain.state)
+    secure = run(method, LocalFederation.from_rows(rows, secure=SecureSums()), seed=1)
     np.testing.assert_allclose(secure.state.centers, plain.state.centers, atol=1e-6)
     assert run(Restarts(method, 3), Simulation.from_rows(rows), seed=1).finished
     assert run(Scaled(method), Simulation.from_rows(rows), seed=1).finished

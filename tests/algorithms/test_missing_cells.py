@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import blobs, rounds
-from unpooled import Simulation, run
+from unpooled import LocalFederation, Simulation, run
 from unpooled.algorithms import METHODS, Lloyd
 from unpooled.data import PreparationOptions, Table, agree_schema
 from unpooled.data.bounded_table import BoundedTable
@@ -49,9 +49,9 @@ def named(X) -> Table:
     )
 
 
-def sites_of(X, parts: int = 3, seed: int = 0, **options) -> Simulation:
+def sites_of(X, parts: int = 3, seed: int = 0, kind=Simulation, **options):
     site_of = np.random.default_rng(seed).integers(parts, size=len(X))
-    return Simulation.from_rows({f"s{i}": named(X[site_of == i]) for i in range(parts)}, **options)
+    return kind.from_rows({f"s{i}": named(X[site_of == i]) for i in range(parts)}, **options)
 
 
 def asked(federation, question, d: int):
@@ -82,12 +82,12 @@ def test_by_hand():
     assert sums.inertia[0].tolist() == [4.0, 1.0]
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(fused):
+@pytest.mark.parametrize("kind", [Simulation, LocalFederation])
+def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(kind):
     for seed in range(12):
         X, _ = with_missing_cells(seed, d=2 + seed % 4, share=0.1 + 0.1 * (seed % 5))
         d, start = X.shape[1], np.random.default_rng(seed).normal(0, 5, (3, X.shape[1]))
-        federation = sites_of(X, 1 + seed % 5, seed, fused=fused)
+        federation = sites_of(X, 1 + seed % 5, seed, kind)
         method = Lloyd(k=3, init=start, n_starts=1, tol=0.0).with_missing()
         centers, last = start, np.inf
         for state in rounds(_Viewed(method, transform(d)), federation, 8):
@@ -142,7 +142,7 @@ def test_any_split_secure_sums_and_weights_of_groups_give_the_pooled_result():
         assert parts.inertia == pytest.approx(whole.inertia)
     secure = run(
         replace(analysis, aggregate_only=True),
-        sites_of(X, 4, seed, secure=True, allowed_in_clear=("AskSchema",)),
+        sites_of(X, 4, seed, LocalFederation, secure=True, allowed_in_clear=("AskSchema",)),
         seed=seed,
     ).state
     np.testing.assert_allclose(secure.centers, whole.centers, atol=1e-6)
@@ -237,7 +237,7 @@ def test_fuzzy_fills_by_default():
 def test_a_question_that_does_not_support_missing_values_is_refused_by_name():
     X, _ = with_missing_cells(0)
     question = AskClusterSums(np.zeros((1, 2, 4)))
-    for federation in (sites_of(X), sites_of(X, fused=False)):
+    for federation in (sites_of(X), sites_of(X, kind=LocalFederation)):
         with pytest.raises(UnpooledError, match="AskClusterSums cannot be answered where cells are missing"):
             asked(federation, question, 4)
 
@@ -262,7 +262,7 @@ def test_a_site_that_lacks_columns_takes_part():
     )
     apart = run(
         Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),)),
-        Simulation.from_rows(lacking, fused=False),
+        LocalFederation.from_rows(lacking),
         seed=0,
     ).state
     np.testing.assert_array_equal(apart.centers, ours.centers)
@@ -334,7 +334,7 @@ def test_a_real_site_answers_from_its_summary_table_with_missing_values_and_colu
     X, _ = with_missing_cells(1, n=400)
     policy = parse("format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true")
     tables = {"a": named(X[:200]), "b": Table.from_columns({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
-    real = Simulation([open_site(name, table, policy) for name, table in tables.items()])
+    real = LocalFederation([open_site(name, table, policy) for name, table in tables.items()])
     summaries = Simulation.from_rows(
         {name: microaggregate(table, SummarySettings(min_group_size=5)) for name, table in tables.items()}
     )

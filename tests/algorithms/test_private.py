@@ -21,7 +21,7 @@ def blobs(n, d, k, seed=0, spread=1.0):
 
 
 def dealt(X, sites):
-    return Simulation.from_rows({f"site-{s:02d}": X[s::sites] for s in range(sites)}, threads=1)
+    return Simulation.from_rows({f"site-{s:02d}": X[s::sites] for s in range(sites)}, n_threads=1)
 
 
 def ratios(X, k, epsilon, sites=1, runs=5, **settings):

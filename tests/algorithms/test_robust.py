@@ -7,7 +7,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import inertia_of
-from unpooled import FederatedKMeans, Lloyd, Robust, Simulation, Site, run
+from unpooled import FederatedKMeans, Lloyd, LocalFederation, Robust, Site, run
 from unpooled.algorithms.robust import geometric_median
 from unpooled.errors import InputError
 from unpooled.protocol.consistency import ConsistencyCheck
@@ -90,7 +90,7 @@ def federation(seed, kind, split, sites=20, k=6, d=4, spread=1.0):
         for i in range(sites)
     ]
     honest = X[~np.isin(where, list(hostile))]
-    return Simulation(made), honest, tuple(f"s{i:02}" for i in sorted(hostile)), k
+    return LocalFederation(made), honest, tuple(f"s{i:02}" for i in sorted(hostile)), k
 
 
 @pytest.mark.parametrize("kind", ["huge", "swap", "noise", "shift"])

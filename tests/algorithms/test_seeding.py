@@ -5,7 +5,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, in_order, inertia_of, lloyd, pooled, split, watched
-from unpooled import Lloyd, Simulation, run
+from unpooled import Lloyd, LocalFederation, Simulation, run
 from unpooled.algorithms import seeding
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.errors import InputError, QueryRefusedError
@@ -218,8 +218,11 @@ def test_a_draw_is_the_same_rows_in_every_question_and_runtime():
     rows = split(blobs(2, n=900, d=3, k=3)[0], 3, 2)
     centers = np.random.default_rng(0).normal(size=(2, 4, 3))
     seen = []
-    for settings in ({}, {"threads": 2}, {"fused": False}):
-        federation = Simulation.from_rows(rows, **settings)
+    for federation in (
+        Simulation.from_rows(rows),
+        Simulation.from_rows(rows, n_threads=2),
+        LocalFederation.from_rows(rows),
+    ):
         ask = AskDrawnSums(centers, np.zeros(3), 0.1, 0.001, draw=9)
         seen += [run_protocol(total(federation.sites, ask), federation) for _ in range(2)]
     for other in seen[1:]:

@@ -9,7 +9,7 @@ import pytest
 from browser import browser
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, Simulation, run
+from unpooled import Lloyd, LocalFederation, run
 from unpooled.app.cli import app
 from unpooled.app.pages.dpia import page, read
 from unpooled.app.pages.dpia.threats import ALL, THREATS, threats
@@ -60,7 +60,7 @@ def sites(tmp_path_factory):
                 SummaryFolder(folder).make(X, parse(TEXTS[mode]).protect.settings())
                 SummaryFolder(folder).approve(by=ODD)
         sites = [open_site(s, X, parse(TEXTS[mode]), home / mode / s) for s, X in rows.items()]
-        run(Lloyd(k=2, min_cluster_size=5 if mode == "raw" else 1), Simulation(sites), seed=1)
+        run(Lloyd(k=2, min_cluster_size=5 if mode == "raw" else 1), LocalFederation(sites), seed=1)
         for site in sites:
             site.close()
     (home / "dp" / "a").mkdir(parents=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, Simulation, run
+from unpooled import Lloyd, LocalFederation, run
 from unpooled.app.cli import app
 from unpooled.errors import LedgerError
 from unpooled.privacy.presets import PRESETS
@@ -29,7 +29,7 @@ def log(tmp_path):
         open_site(s, X, parse('format = 1\n[protect]\nmode = "raw"'), folder=tmp_path / s)
         for s, X in rows.items()
     ]
-    run(Lloyd(k=2, min_cluster_size=5, n_starts=2), Simulation(sites), seed=1)
+    run(Lloyd(k=2, min_cluster_size=5, n_starts=2), LocalFederation(sites), seed=1)
     for site in sites:
         site.close()
     return tmp_path / "a" / "log.jsonl"

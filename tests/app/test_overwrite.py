@@ -18,7 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, Simulation, run
+from unpooled import Lloyd, LocalFederation, run
 from unpooled.app.cli import app
 from unpooled.app.demo import FIGURE
 from unpooled.federation.provisioning.enrolment import invite
@@ -207,7 +207,7 @@ def made(tmp_path_factory):
         open_site(s, X, parse('format = 1\n[protect]\nmode = "raw"'), folder=folder / f"kept-{s}")
         for s, X in rows.items()
     ]
-    done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), Simulation(sites), seed=1)
+    done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), LocalFederation(sites), seed=1)
     assert done.finished
     for site in sites:
         site.close()

@@ -28,7 +28,7 @@ from review_pages import PATIENCE, served_page, wait_until
 from typer.testing import CliRunner
 
 from studies import study_of
-from unpooled import Simulation, run
+from unpooled import LocalFederation, run
 from unpooled.app.cli import app
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.pages import listener
@@ -98,7 +98,7 @@ def made(tmp_path_factory):
 def analysed(site, seed):
     """Run an analysis on the summary table of one site."""
     job = Job(("x",), (2,), n_init=1, protect="summary")
-    return run(job.algorithm, Simulation([site]), seed=seed)
+    return run(job.algorithm, LocalFederation([site]), seed=seed)
 
 
 def received(site, number, title="Groups", **how):

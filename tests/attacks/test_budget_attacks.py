@@ -14,7 +14,7 @@ from tests.amounts import amounts
 
 from attacks import histories
 from helpers import blobs
-from unpooled import SecureSums, Simulation
+from unpooled import LocalFederation, SecureSums
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
@@ -134,7 +134,7 @@ def test_the_same_noise_is_not_given_twice_under_other_stages(tmp_path):
     sites = [open_site(f"s{i}", X[i::4], parse(rules), tmp_path / f"s{i}") for i in range(4)]
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
     for number in range(3):  # the coordinator loses its place each time: a new epoch, and the same request
-        federation = Simulation(sites, secure=SecureSums())
+        federation = LocalFederation(sites, secure=SecureSums())
         run_protocol(total(federation.sites, question), federation, run="r", number=7)
         for site in sites:
             assert site._guards[-1]._ledger.spent() == pytest.approx((number + 1) * 0.01**2)
@@ -156,9 +156,9 @@ def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path,
 
     monkeypatch.setattr(Ledger, "keep", dies)
     question = AskNoisyMoments(0.01, np.full(2, 30.0))
-    federation = Simulation(sites, secure=SecureSums())
-    transport = federation._remote._transport
-    receive = {name: site.receive for name, site in transport._sites.items()}
+    federation = LocalFederation(sites, secure=SecureSums())
+    transport = federation._transport
+    receive = {name: site.receive for name, site in transport._members.items()}
 
     def again(name):
         def answered(data):
@@ -169,7 +169,7 @@ def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path,
 
         return answered
 
-    for name, site in transport._sites.items():
+    for name, site in transport._members.items():
         monkeypatch.setattr(site, "receive", again(name))
     result = run_protocol(total(federation.sites, question), federation, run="r")
     assert result.noise[0] == pytest.approx(3.0)  # each adds the whole: nobody vouched for anybody
@@ -188,8 +188,8 @@ def test_a_site_shares_its_noise_with_as_many_honest_sites_as_will_be_in_the_sum
     """
     rules = DP.replace("[jobs]", f"honest_sites = {honest}\n[jobs]") + '[aggregation]\nsecure = "required"\n'
     sites = [open_site(f"s{i}", X[i::5], parse(rules), tmp_path / f"s{i}") for i in range(5)]
-    federation = Simulation(sites, secure=SecureSums())
-    transport = federation._remote._transport
+    federation = LocalFederation(sites, secure=SecureSums())
+    transport = federation._transport
     send_and_receive, lost = transport.send_and_receive, honest > 1
 
     def carried(requests):
@@ -257,7 +257,7 @@ def test_a_failure_is_in_the_log_and_is_tried_again(tmp_path, monkeypatch):
 def federated(tmp_path, rules: str = SUMS, count: int = 4):
     table = {f"s{i}": Table.from_columns({"x": X[i::count, 0], "y": X[i::count, 1]}) for i in range(count)}
     sites = [open_site(name, rows, parse(rules), tmp_path / name) for name, rows in table.items()]
-    return Simulation(sites, secure=SecureSums()), sites
+    return LocalFederation(sites, secure=SecureSums()), sites
 
 
 WHOLE = (*range(-1074, -60, 130), *range(-60, 60, 5), *range(60, 1024, 130), 1023)  # exponents of floats
@@ -275,7 +275,7 @@ def searched(federation, ask) -> tuple[list, list[str]]:
         except ReplyError as error:  # squares that wrapped around: all sites are in the sum
             wrapped.append(f"{e}: {error}")
             continue
-        assert federation._remote._secure_sums.out == {}
+        assert federation._secure_sums.out == {}
         seen.append(result.sums * 2.0**e)
         if e > 200:
             assert not seen.pop().any()  # nothing is left, at any site
@@ -307,7 +307,7 @@ def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
 def test_a_search_over_scales_of_a_transform_ends_where_steps_would_tell(tmp_path):
     rows = {f"s{i}": X[i::4] for i in range(4)}
     sites = [open_site(name, own, parse(SUMS), tmp_path / name) for name, own in rows.items()]
-    federation = Simulation(sites, secure=SecureSums())
+    federation = LocalFederation(sites, secure=SecureSums())
 
     def asked(scale):
         return transformed(Affine(np.zeros(2), np.full(2, scale)), total(federation.sites, AskMoments()))
@@ -409,7 +409,7 @@ def test_a_site_that_is_called_gone_does_not_come_back_and_at_most_a_third_can_b
     names = federation.sites
     fewer = RemoteFederation(_Fewer(federation, names[-1:]), secure=SecureSums())
     without = run_protocol(total(fewer.sites, asked), fewer, run="r", number=1)
-    again = RemoteFederation(federation._remote._transport, secure=SecureSums())
+    again = RemoteFederation(federation._transport, secure=SecureSums())
     with_all = run_protocol(total(again.sites, asked), again, run="r", number=2)
     assert with_all.rows[0] == without.rows[0] < 280  # all are asked, and the one that left is not in it
     most = count - threshold_for(count)
@@ -428,7 +428,7 @@ class _Fewer:
     """A carrier that leaves sites out, and says that there are none."""
 
     def __init__(self, federation, without: tuple[str, ...]) -> None:
-        self._inner, self._without = federation._remote._transport, without
+        self._inner, self._without = federation._transport, without
 
     @property
     def sites(self):
@@ -441,13 +441,13 @@ class _Fewer:
 def test_two_stages_in_one_request_and_parts_out_of_order_are_refused(tmp_path):
     federation, sites = federated(tmp_path)
     seen: list[Request] = []
-    send_and_receive = federation._remote._transport.send_and_receive
+    send_and_receive = federation._transport.send_and_receive
 
     def noting(requests):
         seen.append(codec.unwrap(requests["s0"], expect=Request))
         return send_and_receive(requests)
 
-    federation._remote._transport.send_and_receive = noting
+    federation._transport.send_and_receive = noting
     asked = AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False)
     run_protocol(total(federation.sites, asked), federation, run="q")
     masked = next(
@@ -487,7 +487,7 @@ def test_noise_and_summary_tables_do_not_mix_and_it_is_reported_before_anything_
         )
         for i, table in enumerate(files)
     ]
-    federation = Simulation(sites)
+    federation = LocalFederation(sites)
     bounds = (("x", -30.0, 30.0), ("y", -30.0, 30.0))
     plain = Job(("",), parse_ks("3"))
     with pytest.raises(
@@ -687,7 +687,7 @@ def test_the_audit_counts_what_could_be_read_singly(tmp_path):
     federation, sites = federated(tmp_path, SUMS.replace("required", "preferred"))
     asked = AskColumns(("x", "y"), np.zeros(2), np.ones(2), (), (), False)
     run_protocol(total(federation.sites, asked), federation, run="masked")
-    plain = Simulation(sites)
+    plain = LocalFederation(sites)
     run_protocol(total(plain.sites, asked), plain, run="plain")
     for site in sites:
         site.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unpooled import SecureSums, Simulation
+from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.transforms import Affine, Category
 from unpooled.errors import InputError, LedgerError
@@ -321,7 +321,7 @@ def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run
     sites = [
         open_site(f"s{i}", X[i::4], rules, tmp_path / f"s{i}", authority=authority.public) for i in range(4)
     ]
-    transport = Simulation(sites)._remote._transport
+    transport = LocalFederation(sites)._transport
     send_and_receive = transport.send_and_receive
 
     def lying(requests):
@@ -345,9 +345,9 @@ def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_
     for i, (name, folder) in enumerate(folders.items()):
         open_site(name, X[i::3], rules, folder).close()
     sites = [open_site(name, None, rules, folder) for name, folder in folders.items()]
-    federation = Simulation(sites, secure=SecureSums())
+    federation = LocalFederation(sites, secure=SecureSums())
     plain = run_protocol(total(federation.sites, AskMoments()), federation, run="plain")
-    transport, stages = federation._remote._transport, []
+    transport, stages = federation._transport, []
     send_and_receive = transport.send_and_receive
 
     def killed(requests):
@@ -356,7 +356,7 @@ def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_
         for i, (name, folder) in enumerate(folders.items()):
             sites[i].close()
             sites[i] = open_site(name, None, rules, folder)
-        transport._sites = {site.name: site for site in sites}
+        transport._members = {site.name: site for site in sites}
         return came
 
     transport.send_and_receive = killed

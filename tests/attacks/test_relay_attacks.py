@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, split
-from unpooled import Lloyd, SecureSums, Simulation, Site, run
+from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum.site_mask import site_masks
@@ -232,7 +232,7 @@ def cells_of(rows):
     names = sorted(rows)
     parts = [names[3 * i : 3 * i + 3] for i in range(4)]
     return [
-        Relay(f"r{i}", Simulation.from_rows({s: rows[s] for s in p}, secure=True))
+        Relay(f"r{i}", LocalFederation.from_rows({s: rows[s] for s in p}, secure=True))
         for i, p in enumerate(parts)
     ]
 

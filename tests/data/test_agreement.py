@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from helpers import bits
-from unpooled import Simulation, Site
+from unpooled import LocalFederation, Simulation, Site
 from unpooled.data import Category, Number, PreparationOptions, Table, agree_schema
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import InputError, SchemaMismatchError
@@ -106,8 +106,8 @@ def test_far_from_zero_nothing_cancels():
 def test_fused_and_site_by_site_give_the_same_bits(minimum):
     given = sites()
     fused = federation(given, min_cluster_size=minimum)
-    apart = Simulation(
-        [Site(n, Table.from_columns(c), min_cluster_size=minimum) for n, c in given.items()], fused=False
+    apart = LocalFederation(
+        [Site(n, Table.from_columns(c), min_cluster_size=minimum) for n, c in given.items()]
     )
     transform = run_protocol(agree_schema(fused.sites, PreparationOptions(missing="drop")), fused)
     assert bits(transform) == bits(

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pages import ROOT
-from unpooled import Lloyd, Simulation
+from unpooled import Lloyd, LocalFederation
 from unpooled.app.cli import app
 from unpooled.data import PreparationOptions
 from unpooled.evaluation import Analysis
@@ -37,7 +37,11 @@ def here(tmp_path, monkeypatch):
 def between_processes(here):
     """Make what the section on the run leaves behind: answers in the logs, and the folder of the run."""
     sites = [open_site(name, policy=load("policy.toml"), folder=here / name) for name in ("north", "south")]
-    run(Analysis(PreparationOptions(), (Lloyd(k=2, max_rounds=1, n_starts=1),)), Simulation(sites), seed=0)
+    run(
+        Analysis(PreparationOptions(), (Lloyd(k=2, max_rounds=1, n_starts=1),)),
+        LocalFederation(sites),
+        seed=0,
+    )
     for site in sites:
         site.close()
     rows = (here / "heart_disease.csv").read_text().splitlines()

@@ -24,6 +24,7 @@ from unpooled import (
     FederatedKMeans,
     KFed,
     Lloyd,
+    LocalFederation,
     MiniBatch,
     Restarts,
     Simulation,
@@ -456,10 +457,10 @@ def test_fit_federation_with_a_silent_site(data, labels):
         Site(name, data[labels == name], guards=[Declines("closed")] if name == "sea" else [])
         for name in sorted(set(labels))
     ]
-    result = model(scale="standard").fit_federation(Simulation(sites))
+    result = model(scale="standard").fit_federation(LocalFederation(sites))
     assert all(r.silent == {"sea": "closed"} for r in result.history_)
     with pytest.raises(TooFewAnswersError, match=r"4 of 5 sites answered, 5 needed; missing: sea \(closed\)"):
-        model(quorum=1.0).fit_federation(Simulation(sites))
+        model(quorum=1.0).fit_federation(LocalFederation(sites))
 
 
 def test_fit_federation_of_fewer_rows_than_clusters():

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import bits, blobs, in_order
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, Restarts, Simulation, Site
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, LocalFederation, Restarts, Simulation, Site
 from unpooled.data.scaling import Scaled
 from unpooled.errors import InputError
 
@@ -203,6 +203,6 @@ def test_federated_k_means_points_to_the_fuzzy_estimator(data, method):
 
 def test_a_federation_with_a_minimum_size_ends_near_pooling(data):
     sites = [Site(f"s{i}", data[i::3], min_cluster_size=5) for i in range(3)]
-    result = model(m=1.5).fit_federation(Simulation(sites))
+    result = model(m=1.5).fit_federation(LocalFederation(sites))
     whole = model(m=1.5).fit(data)
     assert result.score(data) == pytest.approx(whole.score(data), rel=0.02)

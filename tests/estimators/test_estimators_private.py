@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.preprocessing import StandardScaler
 
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, Simulation, Site
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, LocalFederation, Site
 from unpooled.errors import ForecastRefusedError, InputError, QueryRefusedError, TooFewAnswersError
 from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
 from unpooled.privacy.dp.noise import BudgetAccountant
@@ -134,7 +134,7 @@ class Paying(BudgetAccountant):
 
 
 def guarded(left):
-    return Simulation([Site(f"s{i}", X[i == SITES], guards=[Charges(left)]) for i in range(3)])
+    return LocalFederation([Site(f"s{i}", X[i == SITES], guards=[Charges(left)]) for i in range(3)])
 
 
 def test_a_site_that_charges_lets_one_budget_through():

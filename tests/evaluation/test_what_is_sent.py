@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers import Recorder, arrays_in
-from unpooled import Lloyd, Simulation, Site, run
+from unpooled import Lloyd, LocalFederation, Site, run
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.schema import ColumnTotals, Schema
 from unpooled.evaluation import Analysis
@@ -28,7 +28,7 @@ def watched():
         Site(n, t, min_cluster_size=MINIMUM, guards=[guards[n]], audit=guards[n]) for n, t in tables.items()
     ]
     methods = tuple(Lloyd(k=k, min_cluster_size=MINIMUM) for k in (2, 3, 4))
-    state = run(Analysis(PreparationOptions(), methods), Simulation(sites)).state
+    state = run(Analysis(PreparationOptions(), methods), LocalFederation(sites)).state
     rows = {name: state.agreement.preparation.apply(table) for name, table in tables.items()}
     return {name: guard.seen for name, guard in guards.items()}, rows, tables
 

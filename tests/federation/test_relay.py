@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers import Declines, arrays_in, bits, blobs, split
-from unpooled import Lloyd, Simulation, Site, open_site, run
+from unpooled import Lloyd, LocalFederation, Simulation, Site, open_site, run
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Table
 from unpooled.data.schema import AskSchema
@@ -113,7 +113,7 @@ def test_members_get_a_question_at_the_index_that_it_has_above():
     rows = {site.name: site.rows for site in hospitals("abcdef")}
     flat = run_protocol(ask(tuple("abc"), tuple("abcdef")), Simulation.from_rows(rows, exact_sums=True))
     north, south = Relay("north", hospitals("abc")), Relay("south", hospitals("abcdef")[3:])
-    tree = run_protocol(ask(("north",), ("north", "south")), Simulation([north, south]))
+    tree = run_protocol(ask(("north",), ("north", "south")), LocalFederation([north, south]))
     assert bits(tree) == bits(flat)
 
 
@@ -130,7 +130,7 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
     def ask():
         return (yield from each(("r0", "r1", "r2"), question))
 
-    (one,) = {bits(reply) for reply in run_protocol(ask(), Simulation(relays)).values()}
+    (one,) = {bits(reply) for reply in run_protocol(ask(), LocalFederation(relays)).values()}
     assert codec.decode(one).mass.sum() == sum(len(site.rows) for site in hospitals())
 
 
@@ -174,8 +174,8 @@ def test_a_relay_below_its_minimum_of_sites_reports_it_in_one_line():
         match=r"1 of 2 sites answered, 2 needed; missing: north \(2 of its sites answered, and north answers "
         r"for 3 or more\)$",
     ):
-        run(Lloyd(k=2), Simulation([north, south]), quorum=1.0)
-    assert run(Lloyd(k=2), Simulation([north, south])).history[0].answered == ("south",)
+        run(Lloyd(k=2), LocalFederation([north, south]), quorum=1.0)
+    assert run(Lloyd(k=2), LocalFederation([north, south])).history[0].answered == ("south",)
     deeper = Relay("west", [Relay("inner", hospitals("ab"), TWO), *hospitals("cd")[1:]])
     assert reply_of(deeper, AskMoments()).sites == 3
 
@@ -252,7 +252,7 @@ def test_a_member_that_declines_or_fails_is_missing_as_a_site_is_and_nothing_of_
         north = Relay("north", hospitals("abcd", {"b": [guard]}))
         reply = reply_of(north, AskMoments())
         assert reply.sites == 3
-        done = run(Lloyd(k=2), Simulation([north]))
+        done = run(Lloyd(k=2), LocalFederation([north]))
         others = {s.name: s.rows for s in hospitals("abcd") if s.name != "b"}
         assert bits(done.state) == bits(run(Lloyd(k=2), Simulation.from_rows(others, exact_sums=True)).state)
         strict = Relay("north", hospitals("abcd", {"b": [guard]}), RelayRules(quorum=1.0))
@@ -302,7 +302,7 @@ def test_a_relay_that_comes_late_is_asked_first_for_its_members():
     # by then an outer relay has passed up the members: below it a late relay stays out of the run
     calls.clear()
     outer = Relay("nation", federation(relays, south=slow))
-    done = run(Lloyd(k=2, init="random", n_starts=1, max_rounds=4), Simulation([outer]))
+    done = run(Lloyd(k=2, init="random", n_starts=1, max_rounds=4), LocalFederation([outer]))
     assert done.finished
     assert calls == [["AskMembers"]]
 
@@ -359,7 +359,7 @@ def test_a_hospitals_numbers_are_in_no_log_above_its_relay(tmp_path):
     ]
     country = Relay("country", relays, folder=tmp_path / "country")
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
-    done = run(Lloyd(k=2, init=start, max_rounds=3), Simulation([country]))
+    done = run(Lloyd(k=2, init=start, max_rounds=3), LocalFederation([country]))
     assert done.rounds >= 1
     assert len({site.key for site in (*sites, *relays, country)}) == 9
     for one in (*sites, *relays, country):
@@ -393,15 +393,15 @@ def test_a_hospital_reached_by_two_paths_is_one_clear_error():
     with pytest.raises(
         InputError, match=r"^one member is reached by two paths, north and south \(key feedfee"
     ):
-        run(Lloyd(k=2), Simulation([north, south]))
+        run(Lloyd(k=2), LocalFederation([north, south]))
     with pytest.raises(InputError, match=r"^one member is reached by two paths, b and north"):
-        run(Lloyd(k=2), Simulation([north, shared]))
+        run(Lloyd(k=2), LocalFederation([north, shared]))
     # further down: the message that goes up names no member
     nation = Relay("nation", [north, south])
     with pytest.raises(InputError, match=r"^nation: one of its members is reached by two paths$"):
-        run(Lloyd(k=2), Simulation([nation]))
+        run(Lloyd(k=2), LocalFederation([nation]))
     with pytest.raises(InputError, match=r"^b and c are the same site: they have the same key$"):
-        Simulation([shared, Site("c", OVERLAPPING["site-0"], key="feed" * 10, guards=[Guard()])])
+        LocalFederation([shared, Site("c", OVERLAPPING["site-0"], key="feed" * 10, guards=[Guard()])])
 
 
 def test_a_federation_that_contains_itself_is_one_clear_error():
@@ -412,7 +412,7 @@ def test_a_federation_that_contains_itself_is_one_clear_error():
     ring["south"] = Relay("south", [north, *hospitals("def")])
     for top in ([north], [ring["south"]], [north, *hospitals("x")]):
         with pytest.raises(InputError, match=r"the federation \w+ contains itself$"):
-            run(Lloyd(k=2), Simulation(top))
+            run(Lloyd(k=2), LocalFederation(top))
 
 
 def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
@@ -437,12 +437,12 @@ def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
     ):
         nation = Relay("nation", federation([inner], inner=wire))
         with pytest.raises(InputError, match=f"^nation: {message}$"):
-            run(Lloyd(k=2), Simulation([nation]))
+            run(Lloyd(k=2), LocalFederation([nation]))
     monkeypatch.setattr(relay_module, "version", lambda name: "9.9")
     with pytest.raises(
         InputError, match=r"^inner has unpooled 9\.9, the federation above it [0-9a-z.]+\. All federations of"
     ):
-        run(Lloyd(k=2), Simulation([inner]))
+        run(Lloyd(k=2), LocalFederation([inner]))
 
 
 def test_a_site_is_not_a_federation_and_a_malformed_request_is_refused():
@@ -461,7 +461,7 @@ def test_a_site_is_not_a_federation_and_a_malformed_request_is_refused():
 
 def test_the_log_of_a_relay_records_the_questions(tmp_path):
     north = Relay("north", hospitals(), folder=tmp_path)
-    run(Lloyd(k=2, max_rounds=1), Simulation([north]))
+    run(Lloyd(k=2, max_rounds=1), LocalFederation([north]))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     asked = [part["question"] for line in lines for part in line.get("asked", ())]
     assert asked[0] == "AskMembers"

@@ -15,7 +15,7 @@ from unpooled.data import PreparationOptions, Table
 from unpooled.data.schema import AskSchema
 from unpooled.errors import CodecError, ReplyError, SiteFailedError, TooFewAnswersError
 from unpooled.evaluation import Analysis
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.remote import RemoteFederation, countersignable, pack
 from unpooled.optimality.bounds import PartsBound
 from unpooled.privacy.secure_sum.crypto import Identity, is_signed
@@ -93,10 +93,12 @@ def test_a_certificate_in_the_run_is_the_same_bound_in_every_federation(tmp_path
     assert 0 < bound.lower[0] == after.lower_bound < bound.inertia[0]
     checkpoint = tmp_path / "checkpoint"
     run(job, Simulation.from_rows(tables), seed=4, checkpoint=checkpoint, max_rounds=plain.rounds - 1)
-    secure = Simulation.from_rows(tables, secure=SecureSums(), allowed_in_clear=(codec.name_of(AskSchema),))
+    secure = LocalFederation.from_rows(
+        tables, secure=SecureSums(), allowed_in_clear=(codec.name_of(AskSchema),)
+    )
     for federation, options, analysis in (
         (RemoteFederation(Wire(rows=tables)), {}, job),
-        (Simulation.from_rows(tables, fused=False), {}, job),
+        (LocalFederation.from_rows(tables), {}, job),
         (Simulation.from_rows(tables), {"checkpoint": checkpoint}, job),
         (secure, {}, replace(job, aggregate_only=True)),
     ):
@@ -219,7 +221,7 @@ def test_guarded_sites_in_process_give_the_same_model():
 
     sent: list[Response] = []
     sites = [Site(name, X, audit=audit) for name, X in ROWS.items()]
-    guarded = run(Lloyd(k=3), Simulation(sites), seed=0)
+    guarded = run(Lloyd(k=3), LocalFederation(sites), seed=0)
     plain = run(Lloyd(k=3), Simulation.from_rows(ROWS), seed=0)
     assert len(sent) > 0
     assert codec.encode(guarded.state) == codec.encode(plain.state)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, split
-from unpooled import Lloyd, SecureSums, Simulation, Site, run
+from unpooled import Lloyd, LocalFederation, SecureSums, Site, run
 from unpooled.data import Table
 from unpooled.data.schema import AskColumns
 from unpooled.errors import InputError, TooFewAnswersError
@@ -78,7 +78,7 @@ def summed(above, question=None, request_id=REQUEST_ID):
 
 
 def flat_sum(names):
-    flat = Simulation.from_rows({s: ROWS[s] for s in names}, secure=True)
+    flat = LocalFederation.from_rows({s: ROWS[s] for s in names}, secure=True)
     return bits(summed(flat).total())
 
 
@@ -112,7 +112,7 @@ def test_a_relay_that_answers_only_in_secure_sums_refuses_its_sum_in_clear():
     (reply,) = codec.unwrap(north.respond(codec.wrap(in_clear)), expect=Response).replies
     assert reply.reason.startswith("only secure sums are allowed, and AskMoments would disclose")
     with pytest.raises(TooFewAnswersError, match="0 of 4 sites answered"):
-        run(Lloyd(k=2), Simulation(secure_relays(secure=True)))
+        run(Lloyd(k=2), LocalFederation(secure_relays(secure=True)))
 
 
 def test_single_replies_are_refused_in_a_secure_tree():
@@ -128,12 +128,12 @@ def test_single_replies_are_refused_in_a_secure_tree():
     ("members", "rules", "message"),
     [
         (
-            lambda: Simulation.from_rows({f"{i:02}": np.ones((1, 1)) for i in range(31)}, secure=True),
+            lambda: LocalFederation.from_rows({f"{i:02}": np.ones((1, 1)) for i in range(31)}, secure=True),
             {},
             r"31 members are too many for secure sums, 30 are possible\. Divide them among several relays",
         ),
         (
-            lambda: Simulation.from_rows({s: ROWS[s] for s in NAMES}, secure=True),
+            lambda: LocalFederation.from_rows({s: ROWS[s] for s in NAMES}, secure=True),
             {"min_contributors": 2},
             "min_contributors is 2, and in secure sums nobody can count the sites that have rows",
         ),
@@ -261,7 +261,7 @@ def test_a_relay_refuses_an_unknown_stage_as_a_site_does():
 
 def test_a_sum_that_is_zero_and_one_without_numbers_go_up_as_any_other():
     def relay(i, rows):
-        return Relay(f"r{i}", Simulation.from_rows({f"{i}{j}": rows for j in range(3)}, secure=True))
+        return Relay(f"r{i}", LocalFederation.from_rows({f"{i}{j}": rows for j in range(3)}, secure=True))
 
     zero = summed(federation([relay(i, np.zeros((4, 2))) for i in range(3)])).total()
     assert (zero.n, zero.sums.tolist()) == (36.0, [0.0, 0.0])

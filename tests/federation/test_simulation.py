@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from helpers import Declines, bits, blobs, split
-from unpooled import DWF, Lloyd, Simulation, Site, run
+from unpooled import DWF, Lloyd, LocalFederation, Simulation, Site, run
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
+from unpooled.data import Table
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, SiteFailedError
 from unpooled.federation import simulation
+from unpooled.federation.simulated_rows import ArrayRows, simulated_rows
 from unpooled.protocol.algorithm import each, together, total, transformed
 from unpooled.protocol.exchange import RoundLog, UniformSizes, run_protocol
 from unpooled.protocol.messages import Question
@@ -65,8 +67,8 @@ def test_fused_equals_site_by_site_for_every_question(question, minimum, dtype):
     rows = uneven(1, dtype=dtype)
     for weights in (None, weights_for(rows, 2)):
         both = [
-            Simulation.from_rows(rows, weights, min_cluster_size=minimum, fused=f, threads=2)
-            for f in (True, False)
+            Simulation.from_rows(rows, weights, min_cluster_size=minimum, n_threads=2),
+            LocalFederation.from_rows(rows, weights, min_cluster_size=minimum),
         ]
         for transform in (None, Affine(np.array([1.0, 0.0, -1.0]), np.array([2.0, 1.0, 0.5]))):
             for sites in (both[0].sites, ("s5", "s0", "s3")):
@@ -91,18 +93,14 @@ def test_totals_in_small_blocks_have_the_same_bits(question, block, monkeypatch)
     rows = uneven(4)
     whole, round_log = RoundLog(), RoundLog()
     straight = run_protocol(total(tuple(rows), question), Simulation.from_rows(rows), round_log=whole)
-    alone = run_protocol(total(tuple(rows), question), Simulation.from_rows(rows, fused=False))
+    alone = run_protocol(total(tuple(rows), question), LocalFederation.from_rows(rows))
     monkeypatch.setattr(simulation, "_BLOCK_NUMBERS", block)
     blocked = run_protocol(total(tuple(rows), question), Simulation.from_rows(rows), round_log=round_log)
     assert bits(blocked) == bits(straight) == bits(alone)
     assert round_log.sent == whole.sent
     exact = [
-        bits(
-            run_protocol(
-                total(tuple(rows), question), Simulation.from_rows(rows, exact_sums=True, fused=fused)
-            )
-        )
-        for fused in (True, False)
+        bits(run_protocol(total(tuple(rows), question), kind.from_rows(rows, exact_sums=True)))
+        for kind in (Simulation, LocalFederation)
     ]
     assert exact[0] == exact[1]
 
@@ -115,7 +113,7 @@ def test_sites_of_one_array_are_those_of_a_mapping_and_nothing_is_made_for_each(
     parts = dict(zip(rows, np.split(weights, offsets[1:-1]), strict=True))
     for algorithm in (Lloyd(k=2), DWF(k=2, local_steps=2)):
         for w, by_site in ((None, None), (weights, parts)):
-            stacked = Simulation.from_stacked(X, offsets, w)
+            stacked = Simulation(ArrayRows(X, offsets, w))
             one, other = (
                 run(algorithm, stacked, seed=1),
                 run(algorithm, Simulation.from_rows(rows, by_site), seed=1),
@@ -124,8 +122,8 @@ def test_sites_of_one_array_are_those_of_a_mapping_and_nothing_is_made_for_each(
             assert stacked.rows == len(X)
             assert all(isinstance(record.sent, UniformSizes) for record in one.history)
             assert [dict(record.sent) for record in one.history] == [dict(r.sent) for r in other.history]
-            assert len(stacked._pool._memory[one.id]._known) <= 1  # no memory of sites that need none
-    named = Simulation.from_stacked(X, offsets, names=sorted(rows))
+            assert len(stacked._memory[one.id]._known) <= 1  # no memory of sites that need none
+    named = Simulation(ArrayRows(X, offsets, names=sorted(rows)))
     assert named.sites == tuple(rows)
 
 
@@ -143,7 +141,7 @@ def test_sites_of_one_array_are_those_of_a_mapping_and_nothing_is_made_for_each(
 )
 def test_offsets_and_names_of_stacked_sites_that_do_not_fit_are_refused(offsets, names, message):
     with pytest.raises(InputError, match=message):
-        Simulation.from_stacked(np.zeros((3, 1)), offsets, names=names)
+        ArrayRows(np.zeros((3, 1)), offsets, names=names)
 
 
 def test_equal_numbers_of_bytes_sent_by_all_sites_are_a_mapping():
@@ -187,9 +185,9 @@ def test_parts_of_one_exchange_that_ask_different_sites_draw_the_same():
     fused, alone = (
         run_protocol(
             together([each(sites, AskLocalMeans(3, steps=1)) for sites in asked]),
-            Simulation.from_rows(rows, fused=f),
+            kind.from_rows(rows),
         )
-        for f in (True, False)
+        for kind in (Simulation, LocalFederation)
     )
     for a, b in zip(fused, alone, strict=True):
         assert {s: bits(r) for s, r in a.items()} == {s: bits(r) for s, r in b.items()}
@@ -197,18 +195,18 @@ def test_parts_of_one_exchange_that_ask_different_sites_draw_the_same():
 
 def test_number_of_threads_is_irrelevant():
     rows = split(blobs(3, n=3000, d=3, k=4, spread=3.0)[0], 7)
-    states = [bits(run(Lloyd(k=4), Simulation.from_rows(rows, threads=t)).state) for t in (1, 2, 5)]
+    states = [bits(run(Lloyd(k=4), Simulation.from_rows(rows, n_threads=t)).state) for t in (1, 2, 5)]
     assert len(set(states)) == 1
 
 
 def test_rows_that_lie_in_one_array_are_not_copied():
     X = np.random.default_rng(0).normal(size=(100, 3))
     rows = {"a": X[10:40], "b": X[40:41], "c": X[41:90]}
-    pool = Simulation.from_rows(rows)._pool
-    assert np.shares_memory(pool._X, X)
-    assert np.array_equal(pool._X, X[10:90])
+    joined = simulated_rows(rows).untransformed()
+    assert np.shares_memory(joined.X, X)
+    assert np.array_equal(joined.X, X[10:90])
     for other in ({"a": X[40:90], "b": X[10:40]}, {"a": X[:10], "b": X[20:30]}, {"a": X[:50:2], "b": X[50:]}):
-        stacked = Simulation.from_rows(other)._pool._X
+        stacked = simulated_rows(other).untransformed().X
         assert np.array_equal(stacked, np.concatenate([other["a"], other["b"]]))
 
 
@@ -216,23 +214,32 @@ def test_narrower_tables_of_one_array_are_stacked_right():
     X = np.arange(24.0)
     rows = {"a": X[:12].reshape(4, 3), "b": X[12:].reshape(4, 3)}
     fused, alone = (
-        run_protocol(each(("a", "b"), AskMoments()), Simulation.from_rows(rows, fused=f))
-        for f in (True, False)
+        run_protocol(each(("a", "b"), AskMoments()), kind.from_rows(rows))
+        for kind in (Simulation, LocalFederation)
     )
     assert all(bits(fused[s]) == bits(alone[s]) for s in rows)
 
 
-def test_a_site_with_a_rule_of_its_own_is_never_fused():
+def test_sites_of_a_simulation_have_one_kind_of_rows():
+    table = Table.from_columns({"a": [1.0, 2.0]})
+    with pytest.raises(InputError, match=r"must all have arrays.*Use LocalFederation.from_rows"):
+        Simulation.from_rows({"a": np.zeros((2, 1)), "b": table})
+    federation, scaling = Simulation.from_rows({"a": table}), Affine(np.zeros(1), np.ones(1))
+    with pytest.raises(InputError, match="Affine transforms arrays; tables need a Preparation"):
+        run_protocol(transformed(scaling, each(("a",), AskMoments())), federation)
+
+
+def test_a_site_with_a_rule_of_its_own_keeps_it():
     rows = uneven(1)
     sites = [Site(s, X, guards=[Declines("busy")] if s == "s3" else []) for s, X in rows.items()]
-    assert "s3" not in run_protocol(each(tuple(rows), AskMoments()), Simulation(sites))
+    assert "s3" not in run_protocol(each(tuple(rows), AskMoments()), LocalFederation(sites))
 
 
 def test_sites_with_different_minima_each_keep_their_own():
     X = np.array([[0.0], [0.1], [9.0], [9.1], [9.2]])
     sites = [Site("a", X), Site("b", X, min_cluster_size=3), Site("c", X, min_cluster_size=2)]
     question = AskClusterSums(np.array([[[0.0], [9.0]]]))
-    replies = run_protocol(each(("a", "b", "c"), question), Simulation(sites))
+    replies = run_protocol(each(("a", "b", "c"), question), LocalFederation(sites))
     assert replies["a"].mass.tolist() == replies["c"].mass.tolist() == [[2.0, 3.0]]
     assert replies["b"].mass[0, 0] == 0.0
 
@@ -256,19 +263,19 @@ def test_a_failing_site_is_named_with_round_and_question():
     with pytest.raises(
         SiteFailedError, match=r"site s0, round 6, test_simulation\.Fails: one row is too few"
     ):
-        run_protocol(total(("s5", "s0"), Fails()), Simulation.from_rows(uneven(1), fused=False), number=6)
+        run_protocol(total(("s5", "s0"), Fails()), LocalFederation.from_rows(uneven(1)), number=6)
     with pytest.raises(SiteFailedError, match=r"round 6, test_simulation\.Fails: one row is too few"):
         run_protocol(total(("s5", "s0"), Fails()), Simulation.from_rows(uneven(1)), number=6)
 
 
 def test_no_site_at_all():
     with pytest.raises(InputError, match="at least one site, got 0"):
-        Simulation([])
+        LocalFederation([])
 
 
 def test_two_sites_of_one_name():
     with pytest.raises(InputError, match="site names must differ: 2 sites, 1 names"):
-        Simulation([Site("a", np.ones((1, 1))), Site("a", np.ones((1, 1)))])
+        LocalFederation([Site("a", np.ones((1, 1))), Site("a", np.ones((1, 1)))])
 
 
 def test_sites_with_different_columns():

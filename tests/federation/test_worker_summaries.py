@@ -20,6 +20,7 @@ from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.evaluation.analysis import Analysis
 from unpooled.federation.workers import (
     RowPartition,
+    WorkerFederation,
     distributed_summary,
     parquet_partitions,
     summary_partitions,
@@ -100,12 +101,12 @@ def test_one_partition_gives_the_summary_table_of_one_process(threads):
     assert np.array_equal(b.means, own.matrix())
     assert np.array_equal(b.people, own.people)
     arrays = Simulation.from_rows({"b": b.means}, {"b": b.people}, within={"b": b.within}, exact_sums=True)
-    on_workers = Simulation.from_rows({"b": made["b"]}, executor=threads)
+    on_workers = WorkerFederation({"b": made["b"]}, threads)
     assert (run(Lloyd(k=2), on_workers).state.centers == run(Lloyd(k=2), arrays).state.centers).all()
 
 
 def test_the_site_answers_as_one_that_has_all_groups(threads, expected):
-    federation = Simulation.from_rows({"hospital": expected}, executor=threads)
+    federation = WorkerFederation({"hospital": expected}, threads)
     schema = run_protocol(each(federation.sites, AskSchema()), federation)["hospital"]
     whole = union(expected)
     assert schema.protection == ("summary", whole.made)
@@ -146,9 +147,9 @@ def test_a_process_that_is_killed_makes_the_same_groups_again(monkeypatch, proce
     interrupt(monkeypatch, kill, 4)
     made = summary_partitions({"hospital": partitions()}, processes, SETTINGS)["hospital"]
     kill()  # the process in its place has no groups yet
-    result = centers(Simulation.from_rows({"hospital": made}, executor=processes))
+    result = centers(WorkerFederation({"hospital": made}, processes))
     assert digests(made) == digests(expected)
-    assert (result == centers(Simulation.from_rows({"hospital": expected}, executor=threads))).all()
+    assert (result == centers(WorkerFederation({"hospital": expected}, threads))).all()
 
 
 def test_dask_makes_the_same_groups_if_a_worker_is_killed(monkeypatch, client, threads, expected):
@@ -161,10 +162,10 @@ def test_dask_makes_the_same_groups_if_a_worker_is_killed(monkeypatch, client, t
 
     interrupt(monkeypatch, kill, 5)
     made = summary_partitions({"hospital": partitions()}, client, SETTINGS)["hospital"]
-    result = centers(Simulation.from_rows({"hospital": made}, executor=client))
+    result = centers(WorkerFederation({"hospital": made}, client))
     assert killed
     assert digests(made) == digests(expected)
-    assert (result == centers(Simulation.from_rows({"hospital": expected}, executor=threads))).all()
+    assert (result == centers(WorkerFederation({"hospital": expected}, threads))).all()
 
 
 def test_fit_by_dask_with_summary_tables(client, file, tmp_path, capfd):
@@ -282,7 +283,7 @@ def test_attack_rows_that_changed_since_the_table_was_made_are_not_disclosed(thr
         made[0].rows()
     message = "hospital/0000: its rows are not those of which the summary table was made"
     with pytest.raises(InputError, match=message):
-        Simulation.from_rows({"hospital": made}, executor=threads)
+        WorkerFederation({"hospital": made}, threads)
 
 
 def saved_table(path):

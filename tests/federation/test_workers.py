@@ -11,7 +11,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from unpooled import KFed, Lloyd, Simulation, run
+from unpooled import KFed, Lloyd, LocalFederation, Simulation, run
 from unpooled.app.cli import app
 from unpooled.data import Table
 from unpooled.data.readers import Reading
@@ -29,7 +29,7 @@ from unpooled.federation.workers.partition import HeldPartition, PartialAnswer
 from unpooled.federation.workers.worker_federation import workers_of
 from unpooled.federation.workers.worker_share import _kept
 from unpooled.protocol.algorithm import Ask, each, total
-from unpooled.protocol.exchange import RequestId, run_protocol
+from unpooled.protocol.exchange import Federation, RequestId, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 
 PARTS, N = 6, 300
@@ -62,7 +62,7 @@ def centers(federation):
     return run(Lloyd(k=3), federation, seed=1).state.centers
 
 
-class Killing:
+class Killing(Federation):
     """A federation for which ``act`` is called before one of its exchanges."""
 
     def __init__(self, federation, act, exchange):
@@ -77,13 +77,13 @@ class Killing:
 
 
 def test_partitions_in_processes_give_the_bits_of_one_process(processes):
-    one_site = centers(Simulation.from_rows({"all": partitions()}, executor=processes))
+    one_site = centers(WorkerFederation({"all": partitions()}, processes))
     assert (one_site == centers(here())).all()
     np.testing.assert_allclose(one_site, centers(here(exact_sums=False)), rtol=1e-12)
 
 
 def test_a_process_that_is_killed_is_replaced_and_its_partitions_are_read_again(processes):
-    federation = Simulation.from_rows({"all": partitions()}, executor=processes)
+    federation = WorkerFederation({"all": partitions()}, processes)
 
     def kill():
         (pid,) = processes.slots[1]._processes
@@ -93,7 +93,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_partitions_are_read_again(
 
 
 def test_dask_gives_the_bits_of_one_process_even_if_workers_are_killed_in_the_middle(client):
-    federation = Simulation.from_rows({"all": partitions()}, executor=client)
+    federation = WorkerFederation({"all": partitions()}, client)
     killed = []
 
     def kill():
@@ -106,7 +106,7 @@ def test_dask_gives_the_bits_of_one_process_even_if_workers_are_killed_in_the_mi
     with pytest.raises(
         InputError, match=r"^bad: rows must be an array, a Table or a SummaryTable, got a list$"
     ):
-        Simulation.from_rows({"bad": RowPartition(wrong, ("list",))}, executor=client)
+        WorkerFederation({"bad": RowPartition(wrong, ("list",))}, client)
 
 
 def test_fit_by_dask_is_fit_with_exact_sums(client, file, capfd, tmp_path):
@@ -149,9 +149,7 @@ def test_fit_refuses_options_that_dask_does_not_support(more, message, file, tmp
 
 def test_any_executor_will_do_and_a_pool_of_processes_keeps_its_fair_share(processes):
     with ThreadPoolExecutor(2) as threads:
-        assert (
-            centers(Simulation.from_rows({"all": partitions()}, executor=threads)) == centers(here())
-        ).all()
+        assert (centers(WorkerFederation({"all": partitions()}, threads)) == centers(here())).all()
         assert len(_kept) == PARTS
     pool = workers_of(ProcessPoolExecutor(4, get_context("spawn")))
     assert pool._n_processes == 4
@@ -161,7 +159,7 @@ def test_any_executor_will_do_and_a_pool_of_processes_keeps_its_fair_share(proce
 
 def test_the_error_of_a_pool_that_lost_a_process_names_the_alternative():
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        federation = Simulation.from_rows({"all": partitions()}, executor=pool)
+        federation = WorkerFederation({"all": partitions()}, pool)
         (pid,) = pool._processes
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(EngineError, match=r"Use Processes\(n\), which replaces a lost process"):
@@ -206,11 +204,11 @@ def test_several_sites_some_in_several_partitions_answer_each_as_one():
 
 def test_a_site_on_workers_is_a_member_of_a_federation_by_a_relay():
     with ThreadPoolExecutor(1) as pool:
-        downstream = Simulation.from_rows({"all": partitions()}, executor=pool)
-        refused = Simulation([Relay("north", downstream)])
+        downstream = WorkerFederation({"all": partitions()}, pool)
+        refused = LocalFederation([Relay("north", downstream)])
         with pytest.raises(Exception, match="1 of its sites answered, and north answers for 3"):
             centers(refused)  # six partitions are one site
-        tree = Simulation([Relay("north", downstream, RelayRules(min_sites=1))])
+        tree = LocalFederation([Relay("north", downstream, RelayRules(min_sites=1))])
         assert (centers(tree) == centers(here())).all()
 
 
@@ -222,7 +220,6 @@ def test_invalid_rows_are_reported_in_one_line():
             ({"a": []}, {}, "a: a site needs at least one partition, got 0"),
             ({}, {}, "a federation needs at least one site, got 0"),
             ({"a": parts[:2]}, {"min_cluster_size": 5}, "a: min_cluster_size=5 is a rule about all rows"),
-            ({"a": parts}, {"secure": True}, "weights, within and secure cannot be used with an executor"),
             (
                 {"a": RowPartition(wrong, ("flat",))},
                 {},
@@ -230,9 +227,9 @@ def test_invalid_rows_are_reported_in_one_line():
             ),
         ):
             with pytest.raises(InputError, match=message):
-                Simulation.from_rows(rows, executor=pool, **more)
+                WorkerFederation(rows, pool, **more)
         with pytest.raises(SiteFailedError, match="a: OSError: no such disk"):
-            Simulation.from_rows({"a": RowPartition(wrong, ("failing",))}, executor=pool)
+            WorkerFederation({"a": RowPartition(wrong, ("failing",))}, pool)
     with pytest.raises(InputError, match="workers must be at least 1, got 0"):
         Processes(0)
 

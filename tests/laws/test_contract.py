@@ -9,7 +9,7 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, Declines, arrays_in, bits, blobs, each_algorithm, pooled, split, watched
-from unpooled import Simulation, Site, algorithms, run
+from unpooled import LocalFederation, Simulation, Site, algorithms, run
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.protocol import codec
 
@@ -53,18 +53,14 @@ def test_it_ends_with_finite_centres_and_reports_it(name, rows):
 
 
 @each_algorithm
-@pytest.mark.parametrize("fused", [True, False])
-def test_resumed_at_every_round_equals_the_straight_run(name, fused, overlapping, tmp_path):
+@pytest.mark.parametrize("kind", [Simulation, LocalFederation])
+def test_resumed_at_every_round_equals_the_straight_run(name, kind, overlapping, tmp_path):
     algorithm, path = ALGORITHMS[name](), tmp_path / "run"
-    straight = run(algorithm, Simulation.from_rows(overlapping, fused=fused), seed=5)
-    done = run(
-        algorithm, Simulation.from_rows(overlapping, fused=fused), seed=5, checkpoint=path, max_rounds=0
-    )
+    straight = run(algorithm, kind.from_rows(overlapping), seed=5)
+    done = run(algorithm, kind.from_rows(overlapping), seed=5, checkpoint=path, max_rounds=0)
     while not done.finished:
         # a federation of its own every time: nothing but the file is carried over
-        done = run(
-            algorithm, Simulation.from_rows(overlapping, fused=fused), seed=5, checkpoint=path, max_rounds=1
-        )
+        done = run(algorithm, kind.from_rows(overlapping), seed=5, checkpoint=path, max_rounds=1)
     assert outcome(done) == outcome(straight)
 
 
@@ -103,8 +99,8 @@ def test_fused_equals_site_by_site(name, minimum, weighted, overlapping):
     rows = {**overlapping, "empty": np.zeros((0, 2))}
     weights = {s: np.random.default_rng(len(X)).integers(0, 3, len(X)).astype(float) for s, X in rows.items()}
     algorithm, w = ALGORITHMS[name](min_cluster_size=minimum), weights if weighted else None
-    fused = run(algorithm, Simulation.from_rows(rows, w, min_cluster_size=minimum, threads=2), seed=2)
-    alone = run(algorithm, Simulation.from_rows(rows, w, min_cluster_size=minimum, fused=False), seed=2)
+    fused = run(algorithm, Simulation.from_rows(rows, w, min_cluster_size=minimum, n_threads=2), seed=2)
+    alone = run(algorithm, LocalFederation.from_rows(rows, w, min_cluster_size=minimum), seed=2)
     assert outcome(fused) == outcome(alone)
 
 
@@ -114,14 +110,14 @@ def test_rows_are_not_touched(name, rows):
     for X in rows.values():
         X.setflags(write=False)
     run(ALGORITHMS[name](), Simulation.from_rows(rows))
-    run(ALGORITHMS[name](), Simulation.from_rows(rows, fused=False))
+    run(ALGORITHMS[name](), LocalFederation.from_rows(rows))
     assert all(np.array_equal(rows[site], before[site]) for site in rows)
 
 
 @each_algorithm
 def test_a_declining_site_is_survived_and_recorded(name, rows):
     sites = [Site(s, X, guards=[Declines("no consent")] if s == "site-2" else []) for s, X in rows.items()]
-    done = run(ALGORITHMS[name](), Simulation(sites))
+    done = run(ALGORITHMS[name](), LocalFederation(sites))
     assert done.finished
     assert np.isfinite(done.state.centers).all()
     for record in done.history:
@@ -135,7 +131,7 @@ def test_a_declining_site_leaves_the_result_of_the_others(name, rows):
     """As if the site were not there; only the names of the sites feed the randomness of each."""
     sites = [Site(s, X, guards=[Declines()] if s == "site-2" else []) for s, X in rows.items()]
     others = {s: X for s, X in rows.items() if s != "site-2"}
-    with_it = run(ALGORITHMS[name](), Simulation(sites), seed=4)
+    with_it = run(ALGORITHMS[name](), LocalFederation(sites), seed=4)
     without = run(ALGORITHMS[name](), Simulation.from_rows(others), seed=4)
     assert bits(with_it.state) == bits(without.state)
 
@@ -146,7 +142,7 @@ def test_too_few_answers_is_one_named_error(name, rows):
     with pytest.raises(
         TooFewAnswersError, match=r"round 0, \w+: 1 of 4 sites answered, 2 needed; missing: .*asleep"
     ):
-        run(ALGORITHMS[name](), Simulation(sites), quorum=0.5)
+        run(ALGORITHMS[name](), LocalFederation(sites), quorum=0.5)
 
 
 @each_algorithm
@@ -156,7 +152,7 @@ def test_partial_participation(name, participation, overlapping):
     algorithm = ALGORITHMS[name](participation=participation, max_rounds=6)
     done = run(algorithm, Simulation.from_rows(rows), seed=1)
     assert np.isfinite(done.state.centers).all()
-    assert outcome(run(algorithm, Simulation.from_rows(rows, fused=False), seed=1)) == outcome(done)
+    assert outcome(run(algorithm, LocalFederation.from_rows(rows), seed=1)) == outcome(done)
     if name.startswith(("best-of", "scaled")) or not done.rounds:
         return  # restarts choose for themselves, and each is asked of its own two
     assert {len(r.answered) for r in done.history[1:]} == {2}

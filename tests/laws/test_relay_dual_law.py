@@ -5,7 +5,7 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import Declines, bits
-from unpooled import Dual, Simulation, Site, exact_kmeans, run
+from unpooled import Dual, LocalFederation, Simulation, Site, exact_kmeans, run
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation.relay.relay import DUAL_QUESTIONS, Relay, RelayRules
 from unpooled.optimality.questions import AskNode
@@ -56,7 +56,7 @@ def test_law_bounds_hold_in_any_tree(symmetry, problems):
         assert best.proved
         rng = np.random.default_rng(seed)
         algorithm = Dual(k=len(best.centers), box=box, symmetry=symmetry, max_rounds=2, n_starts=2)
-        state = run(algorithm, Simulation(grown(rows, rng, 1 + seed % 4)), seed=seed).state
+        state = run(algorithm, LocalFederation(grown(rows, rng, 1 + seed % 4)), seed=seed).state
         if state.bound_condition == "unconditional" or in_cells(best.centers, state.references):
             assert state.lower_bound <= best.inertia * (1 + 1e-9)
             gaps.append(1 - state.lower_bound / best.inertia)
@@ -70,7 +70,9 @@ def test_a_tree_of_single_sites_is_the_papers_line(update):
     rows, box, _ = problem(1, sites=4, k=2)
     algorithm = Dual(k=2, box=box, update=update, max_rounds=3, n_starts=2)
     flat = run(algorithm, Simulation.from_rows(rows, exact_sums=True), seed=0).state
-    line = run(algorithm, Simulation([Relay(s, [Site(s, X)], RULES) for s, X in rows.items()]), seed=0).state
+    line = run(
+        algorithm, LocalFederation([Relay(s, [Site(s, X)], RULES) for s, X in rows.items()]), seed=0
+    ).state
     assert bits(line) == bits(flat)
 
 
@@ -81,7 +83,7 @@ def test_a_relay_comes_near_the_flat_bound():
     relays = [Relay(r, [Site(s, rows[s]) for s in some], RULES) for r, some in parts.items()]
     found = [
         run(Dual(k=2, box=box, max_rounds=6), federation, seed=0).state.lower_bound / best.inertia
-        for federation in (Simulation.from_rows(rows), Simulation(relays))
+        for federation in (Simulation.from_rows(rows), LocalFederation(relays))
     ]
     assert found[1] > 0.9 * found[0]
 
@@ -90,7 +92,7 @@ def test_a_member_that_is_silent_weakens_the_bound_of_its_relay_and_leaves_it_tr
     rows, box, best = problem(2, sites=4, k=2)
     members = [Site(s, X, guards=[Declines()] if s == "s0" else []) for s, X in rows.items()]
     relays = [Relay("a", members[:3], RULES), Relay("b", members[3:], RULES)]
-    state = run(Dual(k=2, box=box, max_rounds=2), Simulation(relays), seed=0).state
+    state = run(Dual(k=2, box=box, max_rounds=2), LocalFederation(relays), seed=0).state
     assert 0 < state.lower_bound <= best.inertia
 
 
@@ -121,14 +123,14 @@ def test_what_the_dual_cannot_ask_of_a_tree_is_refused_by_name():
     rows, box, _ = problem(1, sites=3, k=2)
     plain = Relay("r", [Site(s, X) for s, X in rows.items()])
     with pytest.raises(TooFewAnswersError, match=r"AskNode asks for replies of single sites"):
-        run(Dual(k=2, box=box), Simulation([plain]))
+        run(Dual(k=2, box=box), LocalFederation([plain]))
     passing = Relay("r", [Site(s, X) for s, X in rows.items()], RULES)
     with pytest.raises(TooFewAnswersError, match=r"AskRange asks for replies of single sites"):
-        run(Dual(k=2), Simulation([passing]))
+        run(Dual(k=2), LocalFederation([passing]))
     with pytest.raises(InputError, match=r'references="first" are the centroids of r, which discloses none'):
-        run(Dual(k=2, box=box, references="first"), Simulation([passing]))
-    cell = Relay("r", Simulation.from_rows(rows, secure=True), RULES)
+        run(Dual(k=2, box=box, references="first"), LocalFederation([passing]))
+    cell = Relay("r", LocalFederation.from_rows(rows, secure=True), RULES)
     with pytest.raises(
         TooFewAnswersError, match=r"AskNode needs the answers of single sites, and here sites sum"
     ):
-        run(Dual(k=2, box=box), Simulation([cell]))
+        run(Dual(k=2, box=box), LocalFederation([cell]))

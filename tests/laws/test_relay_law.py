@@ -8,7 +8,7 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, bits, blobs, each_algorithm, split
-from unpooled import Lloyd, Simulation, Site, cluster, run
+from unpooled import Lloyd, LocalFederation, Simulation, Site, cluster, run
 from unpooled.app.job import Job
 from unpooled.data import PreparationOptions, Table
 from unpooled.errors import InputError, TooFewAnswersError
@@ -17,6 +17,7 @@ from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import build_algorithm
+from unpooled.protocol.exchange import Federation
 
 ANY = RelayRules(min_sites=1, quorum=1.0)
 
@@ -46,14 +47,14 @@ def grown(rows, rng, depth, name="land"):
 
 
 def deep(members):
-    return max((1 + deep(m._downstream._transport._sites.values()) if below(m) else 1) for m in members)
+    return max((1 + deep(m._downstream._transport._members.values()) if below(m) else 1) for m in members)
 
 
 def below(member):
     return isinstance(member, Relay) and hasattr(member._downstream, "_transport")
 
 
-class Verbs:
+class Verbs(Federation):
     """A federation that notes the questions that are asked of single sites."""
 
     def __init__(self, federation):
@@ -89,9 +90,9 @@ def test_law_every_method_of_totals_ends_with_the_bits_of_the_flat_federation(na
                 TooFewAnswersError,
                 match=rf"{flat.single_replies[0]} asks for replies of single sites, and a relay",
             ):
-                run(algorithm, Simulation(members), seed=seed, quorum=1.0)
+                run(algorithm, LocalFederation(members), seed=seed, quorum=1.0)
             return
-        tree = run(algorithm, Simulation(members), seed=seed)
+        tree = run(algorithm, LocalFederation(members), seed=seed)
         assert bits(tree.state) == bits(straight.state)
         assert figures(tree) == figures(straight)
 
@@ -118,7 +119,7 @@ def test_law_without_exact_sums_trees_and_flat_agree_to_rounding(seed):
     start = blobs(seed, n=3, k=3)[0]
     algorithm = Lloyd(k=3, init=start, max_rounds=5, tol=0.0)
     flat = run(algorithm, Simulation.from_rows(rows), seed=seed).state
-    tree = run(algorithm, Simulation(grown(rows, np.random.default_rng(seed), 3)), seed=seed).state
+    tree = run(algorithm, LocalFederation(grown(rows, np.random.default_rng(seed), 3)), seed=seed).state
     assert np.allclose(tree.centers, flat.centers, rtol=1e-12, atol=1e-12)
     assert tree.inertia == pytest.approx(flat.inertia, rel=1e-12)
 
@@ -128,8 +129,8 @@ def test_exact_sums_are_the_same_fused_or_site_by_site_in_any_order(name):
     """Also with names that sort otherwise: then every sum is taken in another order."""
     rows = small(5)
     algorithm = build_algorithm(ALGORITHMS[name](max_rounds=3))
-    fused = run(algorithm, Simulation.from_rows(rows, exact_sums=True, threads=2), seed=1)
-    alone = run(algorithm, Simulation.from_rows(rows, exact_sums=True, fused=False), seed=1)
+    fused = run(algorithm, Simulation.from_rows(rows, exact_sums=True, n_threads=2), seed=1)
+    alone = run(algorithm, LocalFederation.from_rows(rows, exact_sums=True), seed=1)
     assert bits(fused.state) == bits(alone.state)
     if "mini-batch" not in name:  # whose sites draw by their names
         renamed = {f"{9 - i}": rows[s] for i, s in enumerate(sorted(rows))}
@@ -181,7 +182,7 @@ def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(summarized)
     relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
     deeper = Relay("west", [Site(s, held[s]) for s in ("h3", "h4")], RelayRules(min_sites=2))
     south = Relay("south", [deeper, Site("h5", held["h5"])])
-    tree = run(analysis, Simulation([relay, south]), seed=2).state
+    tree = run(analysis, LocalFederation([relay, south]), seed=2).state
     assert bits(tree.centers) == bits(flat.centers)
     assert bits(tree.agreement.preparation) == bits(flat.agreement.preparation)
     assert tree.agreement.rows.tolist() == [105.0, 150.0]

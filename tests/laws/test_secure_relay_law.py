@@ -6,7 +6,7 @@ from benchmarks.bench_secure_relays import measured
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, bits, blobs, split
-from unpooled import Fuzzy, Lloyd, SecureSums, Simulation, Site, run
+from unpooled import Fuzzy, Lloyd, LocalFederation, SecureSums, Simulation, Site, run
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.privacy.secure_sum.fixed_point import decode, encode, exact_of, words_of
 from unpooled.privacy.secure_sum.site_mask import site_masks
@@ -32,7 +32,7 @@ def cell(name, rows, rng, depth):
     names = [sorted(rows)[i] for i in rng.permutation(len(rows))]
     if depth <= 1 or len(names) < 5:
         if len(names) >= 3 and rng.random() < 0.7:
-            return Relay(name, Simulation.from_rows(rows, secure=True), ANY)
+            return Relay(name, LocalFederation.from_rows(rows, secure=True), ANY)
         return Relay(name, [Site(s, rows[s]) for s in names], ANY)
     return Relay(name, members(name, rows, names, rng, depth - 1), ANY, secure=SecureSums())
 
@@ -52,7 +52,7 @@ def members(name, rows, names, rng, depth):
 
 def country(rows, seed, depth):
     rng = np.random.default_rng(seed)
-    return Simulation(members("land", rows, sorted(rows), rng, depth), secure=SecureSums())
+    return LocalFederation(members("land", rows, sorted(rows), rng, depth), secure=SecureSums())
 
 
 METHODS = ("lloyd", "dwf", "ewf", "mini-batch", "fuzzy", "scaled-lloyd")
@@ -63,7 +63,7 @@ def test_law_any_tree_of_secure_sums_has_the_bits_of_the_flat_one(name, trees):
     for seed in range(trees):
         rows = split(blobs(seed, n=90, spread=2.0)[0], 9, seed)
         algorithm = ALGORITHMS[name](max_rounds=1)
-        flat = run(algorithm, Simulation.from_rows(rows, secure=True), seed=seed).state
+        flat = run(algorithm, LocalFederation.from_rows(rows, secure=True), seed=seed).state
         tree = run(algorithm, country(rows, seed, 1 + (seed + METHODS.index(name)) % 4), seed=seed).state
         assert bits(tree) == bits(flat)
 
@@ -84,12 +84,14 @@ def test_secure_cells_below_a_country_that_reads_their_sums_have_the_same_bits()
     rows = split(blobs(1, n=60)[0], 6, 1)
     names = sorted(rows)
     relays = [
-        Relay(r, Simulation.from_rows({s: rows[s] for s in some}, secure=True))
+        Relay(r, LocalFederation.from_rows({s: rows[s] for s in some}, secure=True))
         for r, some in (("north", names[:3]), ("south", names[3:]))
     ]
     algorithm = Lloyd(k=3, max_rounds=3)
-    tree = run(algorithm, Simulation(relays), seed=1)
-    assert bits(tree.state) == bits(run(algorithm, Simulation.from_rows(rows, secure=True), seed=1).state)
+    tree = run(algorithm, LocalFederation(relays), seed=1)
+    assert bits(tree.state) == bits(
+        run(algorithm, LocalFederation.from_rows(rows, secure=True), seed=1).state
+    )
 
 
 def test_law_words_and_exact_sums_are_the_same_numbers():

@@ -9,7 +9,7 @@ from helpers import bits
 from machines.network import until
 from machines.test_relay_processes import ABOVE, RelayHarness, _bytes, enrolled, reply_of
 from studies import study_of
-from unpooled import Lloyd, SecureSums, Simulation, Site, run
+from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
 from unpooled.errors import InputError, PolicyError
 from unpooled.federation.provisioning.enrolment import _write
 from unpooled.federation.provisioning.federation_folder import create
@@ -118,15 +118,18 @@ def summed(federation, request_id=REQUEST_ID):
 
 def flat_sum(names):
     """The flat secure sum over some hospitals."""
-    return summed(Simulation.from_rows({name: ROWS[name] for name in names}, secure=True)).total()
+    return summed(LocalFederation.from_rows({name: ROWS[name] for name in names}, secure=True)).total()
 
 
 def test_a_tree_of_relays_gives_the_bits_of_flat_secure_sums_and_of_exact_sums(country):
     _, above = country
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
     done = run(Lloyd(k=2, init=start), above, name="r")
-    for kind in ({"secure": True}, {"exact_sums": True}):
-        flat = run(Lloyd(k=2, init=start), Simulation.from_rows(ROWS, **kind), name="r")
+    for federation in (
+        LocalFederation.from_rows(ROWS, secure=True),
+        Simulation.from_rows(ROWS, exact_sums=True),
+    ):
+        flat = run(Lloyd(k=2, init=start), federation, name="r")
         assert np.array_equal(done.state.centers, flat.state.centers)
         assert done.state.inertia == flat.state.inertia
 

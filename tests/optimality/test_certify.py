@@ -5,7 +5,7 @@ import pytest
 from reproduction.dual_problems import dual_problem, dual_shape
 
 from helpers import Declines, arrays_in, watched
-from unpooled import FederatedKMeans, Simulation, Site, certify, exact_kmeans
+from unpooled import FederatedKMeans, LocalFederation, Simulation, Site, certify, exact_kmeans
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.optimality.bounds import AskBounds, half_widths
 from unpooled.optimality.questions import AskRange
@@ -97,7 +97,7 @@ def test_a_site_that_does_not_answer_ends_it():
     rows, centers, _ = clustered("3N2D3K1")
     sites = [Site(name, X, guards=[Declines()] if name == "node-2" else []) for name, X in rows.items()]
     with pytest.raises(TooFewAnswersError, match="2 of 3 sites answered, 3 needed; missing: node-2"):
-        certify(Simulation(sites), centers, box=[[-2, -2], [2, 2]])
+        certify(LocalFederation(sites), centers, box=[[-2, -2], [2, 2]])
 
 
 def test_a_site_below_its_minimum_adds_nothing_to_either_number():

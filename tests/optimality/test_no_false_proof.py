@@ -14,7 +14,7 @@ from hard_rows import FAMILIES, line_problem, priced_problem, problem, weighted_
 from rational import inertia, inertia_about, optimum, optimum_on_a_line, priced_optimum
 from tests.amounts import amounts
 
-from unpooled import Dual, SecureSums, Simulation, certify, exact_kmeans, run
+from unpooled import Dual, LocalFederation, SecureSums, Simulation, certify, exact_kmeans, run
 from unpooled.errors import InputError
 from unpooled.kernels.exact_solver import available, budget_bound, exact, semidefinite_bound
 from unpooled.optimality.exact import by_blocks
@@ -242,7 +242,9 @@ def test_certificates(secure, problems):
         widest = np.ptp(p.X, axis=0).max()
         if secure and not (widest > 1e-6 and np.abs(p.X).max() < 1e8):
             continue  # secure sums have 64 bits before the point and 64 behind it
-        federation = Simulation.from_rows(rows, secure=SecureSums() if secure else None)
+        federation = (
+            LocalFederation.from_rows(rows, secure=SecureSums()) if secure else Simulation.from_rows(rows)
+        )
         box = np.array([p.X.min(axis=0), p.X.max(axis=0)])
         faint = 0 < inertia_about(p.X.tolist(), centers.tolist()) < Fraction(1, 10**280)
         if faint or (widest > 0 and not 1e-140 < widest < 1e140):

@@ -8,14 +8,14 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs
-from unpooled import FederatedKMeans, SecureSums, Simulation, certify, exact_kmeans
+from unpooled import FederatedKMeans, LocalFederation, SecureSums, Simulation, certify, exact_kmeans
 from unpooled.errors import InputError, ReplyError, TooFewAnswersError
 from unpooled.kernels.exact_solver import available, budget_bound, deal
 from unpooled.optimality.bounds import AskPartsBound, PartsBound, unit_for
 from unpooled.optimality.certificate import percent_above, true_bound
 from unpooled.optimality.parts import EFFORTS, bound_and_work, bound_by_parts
 from unpooled.protocol.algorithm import total
-from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.exchange import Federation, run_protocol
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -133,9 +133,8 @@ def test_it_is_never_above_the_optimum_of_some_rows():
             assert 0 < bound_by_parts(X, best.centers, effort, np.ones(40)) <= best.inertia
 
 
-def certified(rows, centers, **options):
-    runtime = {name: options.pop(name) for name in ("secure", "fused", "weights") if name in options}
-    return certify(Simulation.from_rows(rows, **runtime), centers, **options)
+def certified(rows, centers, weights=None, **options):
+    return certify(Simulation.from_rows(rows, weights), centers, **options)
 
 
 def test_the_same_bits_in_every_runtime_and_from_weights():
@@ -143,8 +142,9 @@ def test_the_same_bits_in_every_runtime_and_from_weights():
     rows = {s: X[i::3] for i, s in enumerate("abc")}
     centers = FederatedKMeans(3, random_state=0).fit(rows).cluster_centers_
     proof = certified(rows, centers, effort="quick")
-    for options in ({"fused": False}, {"secure": SecureSums()}):
-        assert certified(rows, centers, effort="quick", **options).lower_bound == proof.lower_bound
+    for secure in (None, SecureSums()):
+        federation = LocalFederation.from_rows(rows, secure=secure)
+        assert certify(federation, centers, effort="quick").lower_bound == proof.lower_bound
     twice = certified(rows, centers, effort="quick", weights={s: np.full(100, 2.0) for s in "abc"})
     assert twice.lower_bound == pytest.approx(2 * proof.lower_bound, rel=1e-9)
 
@@ -160,7 +160,7 @@ def test_a_raw_mode_site_with_few_rows_adds_nothing():
     assert (result[14].lower[0], result[14].inertia[0], result[14].mass[0]) == (0.0, 0.0, 0.0)
 
 
-class Silent:
+class Silent(Federation):
     """A federation in which a site falls silent after some exchanges."""
 
     def __init__(self, inner, site, after):
@@ -202,7 +202,7 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
         rows = {f"s{i}": huge[i::10] for i in range(10)}
         for act in (
             lambda: certify(Simulation.from_rows(rows), huge[:3], effort="quick"),  # noqa: B023
-            lambda: certify(Simulation.from_rows(rows, fused=False), huge[:3], effort="quick"),  # noqa: B023
+            lambda: certify(LocalFederation.from_rows(rows), huge[:3], effort="quick"),  # noqa: B023
             lambda: bound_by_parts(1e3 * huge, huge[:3], TINY, np.ones(200)),  # noqa: B023
             lambda: exact_kmeans(huge, 3, time_limit=1.0),  # noqa: B023
         ):
@@ -230,13 +230,13 @@ POLICIES = {
 def test_real_sites_answer_under_their_policies(mode):
     X = blobs(5, n=400, d=2, k=3, spread=2.0)[0]
     sites = [open_site(s, X[i::3], parse(POLICIES[mode])) for i, s in enumerate("abc")]
-    model = FederatedKMeans(3, random_state=0).fit_federation(Simulation(sites))
-    proof = certify(Simulation(sites), model.cluster_centers_, effort="quick")
+    model = FederatedKMeans(3, random_state=0).fit_federation(LocalFederation(sites))
+    proof = certify(LocalFederation(sites), model.cluster_centers_, effort="quick")
     assert 0.8 * proof.inertia < proof.lower_bound <= proof.inertia
 
 
 def test_a_dp_site_refuses():
     X = blobs(5, n=400, d=2, k=3, spread=2.0)[0]
-    federation = Simulation([open_site("a", X, parse(POLICIES["dp"]))])
+    federation = LocalFederation([open_site("a", X, parse(POLICIES["dp"]))])
     with pytest.raises(TooFewAnswersError, match="the policy requires differential privacy"):
         certify(federation, X[:3], effort="quick")

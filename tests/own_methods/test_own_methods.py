@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers import in_order, registered
-from unpooled import FederatedKMeans, Restarts, Simulation, run
+from unpooled import FederatedKMeans, LocalFederation, Restarts, Simulation, run
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -272,11 +272,11 @@ def test_sites_with_a_policy(own, tmp_path):
     rules = parse(f'format = 1\n[protect]\nmode = "raw"\n[jobs]\nmodules = ["{own.module}"]')
     method = own.M(k=4, min_cluster_size=5, max_rounds=4)
     sites = [open_site(s, x, rules, folder=tmp_path / s) for s, x in TABLES.items()]
-    behind = run(method, Simulation(sites), seed=1, quorum=1.0)
+    behind = run(method, LocalFederation(sites), seed=1, quorum=1.0)
     plain = run(method, Simulation.from_rows(TABLES, min_cluster_size=5), seed=1)
     assert behind.state.centers.tobytes() == plain.state.centers.tobytes()
     closed = open_site("west", TABLES["west"], parse("format = 1"))
-    done = run(method, Simulation([*sites[:2], closed]), seed=1)
+    done = run(method, LocalFederation([*sites[:2], closed]), seed=1)
     assert any("the policy does not allow cold." in r.silent.get("west", "") for r in done.history)
 
 

@@ -279,10 +279,10 @@ def test_the_default_equals_central_if_avg1_as_published_fails():
     for name in stallmann.CASES[2:]:
         case = stallmann.drawn(name, 1)
         sites, X = case.rows.sites(), case.rows.X
-        default = run(Fuzzy(k=4), Simulation.from_rows(sites, threads=1), seed=0).state.centers
+        default = run(Fuzzy(k=4), Simulation.from_rows(sites, n_threads=1), seed=0).state.centers
         published = stallmann.final_centers(sites, 4, 2.0, "avg1", 0, 30)
-        pooled = run(Fuzzy(k=4), Simulation.from_rows({"all": X}, threads=1), seed=0).state
-        again = run(Fuzzy(k=4, init=default), Simulation.from_rows({"all": X}, threads=1)).state
+        pooled = run(Fuzzy(k=4), Simulation.from_rows({"all": X}, n_threads=1), seed=0).state
+        again = run(Fuzzy(k=4, init=default), Simulation.from_rows({"all": X}, n_threads=1)).state
         assert again.inertia <= pooled.inertia * (1 + 1e-4)
         assert within_sse(X, default) < 0.8 < within_sse(X, published)
 

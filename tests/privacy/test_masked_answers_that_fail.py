@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import blobs
-from unpooled import SecureSums, Simulation
+from unpooled import LocalFederation, SecureSums
 from unpooled.errors import LedgerError
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.stage_messages import AskMasked
@@ -35,7 +35,7 @@ def noisy(tmp_path):
     """Four sites with a budget, whose noise is added within secure sums."""
     X, _ = blobs(0, n=160, d=2, k=3)
     sites = {f"s{i}": open_site(f"s{i}", X[i::4], parse(DP), folder=tmp_path / f"s{i}") for i in range(4)}
-    yield Simulation(list(sites.values()), secure=SecureSums()), sites
+    yield LocalFederation(list(sites.values()), secure=SecureSums()), sites
     for site in sites.values():
         site.close()
 
@@ -46,7 +46,7 @@ def is_masking(request: Request) -> bool:
 
 def changed(federation, change):
     """Have ``change`` put in its own request to s0 for the one that masks; all requests to s0, as sent."""
-    transport, sent = federation._remote._transport, []
+    transport, sent = federation._transport, []
     send_and_receive = transport.send_and_receive
 
     def carried(requests):

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, pooled, split
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Lloyd, SecureSums, Simulation, Site, run
+from unpooled import (
+    FederatedFuzzyCMeans,
+    FederatedKMeans,
+    Lloyd,
+    LocalFederation,
+    SecureSums,
+    Simulation,
+    Site,
+    run,
+)
 from unpooled.algorithms import METHODS
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation.remote import RemoteFederation
@@ -105,7 +114,7 @@ def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:
     rows = {"a": np.array([[0.0], [9.0]]), "b": np.array([[0.1]]), "c": np.array([[0.2], [9.2]])}
     question = AskClusterSums(np.array([[[0.0], [9.0]]]))
     for least, masses in ((1, [3.0, 2.0]), (3, [3.0, 0.0])):
-        federation = Simulation.from_rows(rows, min_cluster_size=least, secure=SecureSums())
+        federation = LocalFederation.from_rows(rows, min_cluster_size=least, secure=SecureSums())
         result = run_protocol(total(federation.sites, question), federation)
         assert result.mass[0].tolist() == masses
         assert (result.sums[0, 1] == 0).all() == (least == 3)
@@ -114,7 +123,7 @@ def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:
 def test_a_run_again_gives_the_same_bits() -> None:
     X, _ = blobs(4, n=90)
     rows = split(X, 4)
-    a, b = (run(Lloyd(k=3), Simulation.from_rows(rows, secure=SecureSums()), seed=5) for _ in range(2))
+    a, b = (run(Lloyd(k=3), LocalFederation.from_rows(rows, secure=SecureSums()), seed=5) for _ in range(2))
     assert bits(a.state) == bits(b.state)
 
 
@@ -124,10 +133,16 @@ def test_a_run_again_gives_the_same_bits() -> None:
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path) -> None:
     X, _ = blobs(5, n=150, k=4, spread=3.0)
     rows = split(X, 4)
-    whole = run(Lloyd(k=4), Simulation.from_rows(rows, secure=SecureSums()), seed=2)
+    whole = run(Lloyd(k=4), LocalFederation.from_rows(rows, secure=SecureSums()), seed=2)
     path = tmp_path / "run"
-    run(Lloyd(k=4), Simulation.from_rows(rows, secure=SecureSums()), seed=2, checkpoint=path, max_rounds=2)
-    again = run(Lloyd(k=4), Simulation.from_rows(rows, secure=SecureSums()), seed=2, checkpoint=path)
+    run(
+        Lloyd(k=4),
+        LocalFederation.from_rows(rows, secure=SecureSums()),
+        seed=2,
+        checkpoint=path,
+        max_rounds=2,
+    )
+    again = run(Lloyd(k=4), LocalFederation.from_rows(rows, secure=SecureSums()), seed=2, checkpoint=path)
     assert bits(again.state) == bits(whole.state)
 
 
@@ -279,7 +294,7 @@ def test_sums_and_single_replies_share_exchanges() -> None:
 
 
 def test_protocols_outside_of_a_run_follow_each_other() -> None:
-    federation = Simulation.from_rows(ROWS, secure=SecureSums())
+    federation = LocalFederation.from_rows(ROWS, secure=SecureSums())
     for origin in (0.0, 1.0, 2.0):
         result = run_protocol(total(federation.sites, AskMoments(np.full(2, origin))), federation)
         assert result.sums[0] == np.concatenate(list(ROWS.values()))[:, 0].sum() - 14 * origin
@@ -291,7 +306,7 @@ def test_protocols_outside_of_a_run_follow_each_other() -> None:
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in ("fuzzy",)])
 def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_names(method: str) -> None:
     rows = split(blobs(8, n=120)[0], 4)
-    federation = Simulation.from_rows(rows, secure=SecureSums())
+    federation = LocalFederation.from_rows(rows, secure=SecureSums())
     algorithm = METHODS[method](k=3, max_rounds=3)
     if method in aggregate_only():
         assert np.isfinite(run(algorithm, federation, seed=0).state.centers).all()
@@ -320,7 +335,7 @@ def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
 
 
 def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
-    plain = Simulation([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
+    plain = LocalFederation([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
     with pytest.raises(
         TooFewAnswersError, match=r"secure sum, keys: 0 of 7 .*does not take part in secure sums"
     ):
@@ -331,7 +346,7 @@ def test_two_sites_are_too_few() -> None:
     X, _ = blobs(0, n=40)
     with pytest.raises(InputError, match="secure sums need at least 3 sites, got 2"):
         FederatedKMeans(2, secure=True).fit(split(X, 2))
-    federation = Simulation.from_rows(ROWS, secure=SecureSums())
+    federation = LocalFederation.from_rows(ROWS, secure=SecureSums())
     with pytest.raises(InputError, match="AskMoments: a secure sum needs at least 3 sites, got 2"):
         run_protocol(total(federation.sites[:2], AskMoments()), federation)
 
@@ -345,7 +360,7 @@ def test_settings_are_checked() -> None:
     with pytest.raises(InputError, match="secure needs a federation with secure"):
         FederatedKMeans(2, secure=True).fit_federation(Simulation.from_rows(split(X, 3)))
     model = FederatedKMeans(2, secure=True).fit_federation(
-        Simulation.from_rows(split(X, 3), secure=SecureSums())
+        LocalFederation.from_rows(split(X, 3), secure=SecureSums())
     )
     assert model.cluster_centers_.shape == (2, 2)
 
@@ -353,7 +368,7 @@ def test_settings_are_checked() -> None:
 def test_numbers_that_are_too_large_are_reported_before_anything_is_asked() -> None:
     rows = {**ROWS, "s3": ROWS["s3"] + 1e10}
     with pytest.raises(InputError, match=r"site s3: values up to 1e\+10 are too large for secure sums"):
-        Simulation.from_rows(rows, secure=SecureSums())
+        LocalFederation.from_rows(rows, secure=SecureSums())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**117, 1e300])

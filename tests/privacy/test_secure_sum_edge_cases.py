@@ -7,7 +7,7 @@ import pytest
 from test_secure_runs import Wire, secure
 
 from federation import Ring, Vector
-from unpooled import SecureSums, Simulation
+from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns
 from unpooled.data.transforms import Affine, Category
@@ -48,7 +48,7 @@ def federation(tmp_path):
 
     def of(tables, rules=SUMS):
         made.extend(open_site(name, own, parse(rules), tmp_path / name) for name, own in tables.items())
-        return Simulation(made, secure=SecureSums())
+        return LocalFederation(made, secure=SecureSums())
 
     made: list = []
     yield of

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers import blobs, split
-from unpooled import FederatedKMeans, SecureSums, Simulation
+from unpooled import FederatedKMeans, LocalFederation, SecureSums, Simulation
 from unpooled.app.cli import app
 from unpooled.errors import InputError, PolicyError, TooFewAnswersError
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -36,7 +36,7 @@ def federation(tmp_path, rules: str = REQUIRED, n: int = 160) -> tuple[Simulatio
     X, _ = blobs(2, n=n, d=2, k=3)
     rows = {f"site-{i}": X[i::4] for i in range(4)}
     sites = [open_site(name, X, parse(rules), folder=tmp_path / name) for name, X in rows.items()]
-    return Simulation(sites, secure=SecureSums()), rows
+    return LocalFederation(sites, secure=SecureSums()), rows
 
 
 def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
@@ -59,7 +59,7 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
 def test_the_log_of_secure_sums_can_be_read_and_attacked_in_vain(tmp_path) -> None:
     secure, _ = federation(tmp_path)
     FederatedKMeans(3, random_state=0, secure=True).fit_federation(secure)
-    for site in secure._remote._transport._sites.values():
+    for site in secure._transport._members.values():
         site.close()
     done = [
         subprocess.run(
@@ -84,7 +84,7 @@ def test_single_replies_and_plain_sums_are_refused_with_the_reason(tmp_path) -> 
         TooFewAnswersError, match=r"AskScatter would disclose a single site's answer. These methods .* lloyd"
     ):
         run_protocol(each(secure.sites, AskScatter(np.zeros((1, 2)))), secure)
-    plain = Simulation(list(secure._remote._transport._sites.values()))
+    plain = LocalFederation(list(secure._transport._members.values()))
     with pytest.raises(TooFewAnswersError, match="AskMoments would disclose a single site's answer"):
         run_protocol(total(plain.sites, AskMoments()), plain)
 
@@ -93,7 +93,7 @@ def test_where_it_is_preferred_both_ways_are_open_and_only_the_plain_one_suppres
     rules = f"{RAW}min_cluster_size = 300\n"
     secure, _ = federation(tmp_path, rules)
     assert run_protocol(total(secure.sites, AskMoments()), secure, run="a").n == 160
-    plain = Simulation(list(secure._remote._transport._sites.values()))
+    plain = LocalFederation(list(secure._transport._members.values()))
     assert run_protocol(total(plain.sites, AskMoments()), plain, run="b").n == 0
 
 
@@ -106,7 +106,7 @@ def test_guards_look_at_a_question_before_it_is_masked(tmp_path) -> None:
 def test_a_restarted_site_goes_on_in_the_same_run(tmp_path) -> None:
     """Three of four sites must stay, and yet each is killed in request: the ledger has all that it needs."""
     secure, rows = federation(tmp_path)
-    sites = secure._remote._transport._sites
+    sites = secure._transport._members
     for number, name in enumerate(("site-1", "site-3", "site-0", "site-1")):
         assert run_protocol(total(secure.sites, AskMoments()), secure, run="r", number=number).n == 160
         sites[name].close()
@@ -122,7 +122,7 @@ def test_a_restarted_site_goes_on_in_the_same_run(tmp_path) -> None:
 
 def test_a_changed_key_is_refused_until_it_is_forgotten(tmp_path) -> None:
     secure, rows = federation(tmp_path)
-    sites = secure._remote._transport._sites
+    sites = secure._transport._members
     run_protocol(total(secure.sites, AskMoments()), secure, run="r")
     sites["site-2"].close()
     (tmp_path / "site-2" / "identity.key").unlink()

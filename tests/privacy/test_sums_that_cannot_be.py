@@ -3,7 +3,7 @@
 import pytest
 
 from helpers import blobs, split
-from unpooled import SecureSums, Simulation
+from unpooled import LocalFederation, SecureSums
 from unpooled.errors import ReplyError
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import run_protocol
@@ -17,7 +17,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_what_no_rows_could_give_is_found_in_the_sum(lie, monkeypatch):
-    federation = Simulation.from_rows(split(blobs(0, n=120)[0], 4), secure=SecureSums())
+    federation = LocalFederation.from_rows(split(blobs(0, n=120)[0], 4), secure=SecureSums())
     assert run_protocol(total(federation.sites, AskMoments()), federation, run="r").n == 120
     honest = AskMoments.answer_all
     monkeypatch.setattr(

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from helpers import Declines
-from unpooled import Simulation, Site
+from unpooled import LocalFederation, Simulation, Site
 from unpooled.data.transforms import Affine
 from unpooled.errors import TooFewAnswersError
 from unpooled.protocol.algorithm import CopiedRng, each, together, total, transformed
 from unpooled.protocol.declarations import Count, Setting
 from unpooled.protocol.exchange import (
     Aggregate,
+    Federation,
     LazyRng,
     Replies,
     RequestId,
@@ -37,7 +38,7 @@ SITES = ("a", "b", "c")
 
 @pytest.fixture(params=["fused", "site by site"])
 def federation(request):
-    return Simulation.from_rows(ROWS, fused=request.param == "fused")
+    return (Simulation if request.param == "fused" else LocalFederation).from_rows(ROWS)
 
 
 # ---------------------------------------------------------------- a new protocol, invented in twelve lines
@@ -187,7 +188,7 @@ def test_the_coordinators_randomness_is_keyed_by_seed_and_round():
 
 
 def refusing(*who: str) -> Simulation:
-    return Simulation(
+    return LocalFederation(
         [Site(s, X, guards=[Declines(f"{s} sleeps")] if s in who else []) for s, X in ROWS.items()]
     )
 
@@ -228,17 +229,17 @@ def test_at_least_one_must_answer_whatever_the_quorum():
 def test_many_missing_sites_are_counted_rather_than_listed():
     sites = [Site(f"s{i}", np.ones((1, 1)), guards=[Declines("off")]) for i in range(9)]
     with pytest.raises(TooFewAnswersError, match=r"s4 \(off\) and 4 more$"):
-        run_protocol(total([s.name for s in sites], AskMoments()), Simulation(sites))
+        run_protocol(total([s.name for s in sites], AskMoments()), LocalFederation(sites))
 
 
 def test_a_site_that_sends_nothing_is_silent_too():
-    class Lossy:
+    class Lossy(Federation):
         """A runtime that loses what site b sends."""
 
         sites = SITES
 
         def ask(self, request_id, asks):
-            inner = Simulation.from_rows(ROWS, fused=False)
+            inner = LocalFederation.from_rows(ROWS)
             kept = [
                 {s: r for s, r in answer.each().items() if s != "b"} for answer in inner.ask(request_id, asks)
             ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS, blobs, each_algorithm, inertia_of, split
-from unpooled import FederatedKMeans, Lloyd, Simulation, Site, run
+from unpooled import FederatedKMeans, Lloyd, LocalFederation, Site, run
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import ReplyError
@@ -74,7 +74,7 @@ def test_a_lie_is_refused_by_name_and_changes_nothing(name):
     X, _ = blobs(1, n=400, k=3, spread=0.6)
     rows = {f"s{i}": X[i::4] for i in range(4)}
     sites = [Liar(s, x, lie) if s == "s3" else Site(s, x, guards=[Guard()]) for s, x in rows.items()]
-    done = run(Lloyd(k=3), Simulation(sites), seed=0)
+    done = run(Lloyd(k=3), LocalFederation(sites), seed=0)
     reasons = {why for record in done.history for why in record.silent.values()}
     assert {site for record in done.history for site in record.silent} == {"s3"}
     assert any(__import__("re").search(says, why) for why in reasons), reasons
@@ -91,7 +91,7 @@ def test_no_honest_site_is_refused(name):
         for minimum in (1, 5):
             sites = [Site(s, X, min_cluster_size=minimum, guards=[Guard()]) for s, X in rows.items()]
             algorithm = ALGORITHMS[name](min_cluster_size=minimum)
-            done = run(algorithm, Simulation(sites), seed=seed, max_rounds=4)
+            done = run(algorithm, LocalFederation(sites), seed=seed, max_rounds=4)
             for record in done.history:
                 assert not any("not usable" in why for why in record.silent.values()), record.silent
 

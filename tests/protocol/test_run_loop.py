@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers import Declines, bits, inertia_of, lloyd_step, pooled
-from unpooled import DWF, KFed, Lloyd, Simulation, Site, run
+from unpooled import DWF, KFed, Lloyd, LocalFederation, Simulation, Site, run
 from unpooled.errors import InputError, TooFewAnswersError
 
 pytestmark = pytest.mark.quick
@@ -76,7 +76,7 @@ def test_a_site_that_goes_away_later(rows):
     sites = [
         Site(s, X, guards=[Declines("gone home", since=2)] if s == "site-3" else []) for s, X in rows.items()
     ]
-    done = run(DWF(k=3, init=INIT, min_rounds=4, max_rounds=4), Simulation(sites))
+    done = run(DWF(k=3, init=INIT, min_rounds=4, max_rounds=4), LocalFederation(sites))
     assert [r.silent for r in done.history] == [{}, {}] + [{"site-3": "gone home"}] * 3
     assert [len(r.answered) for r in done.history] == [4, 4, 3, 3, 3]
     assert done.sent()["site-3"][0] < done.sent()["site-0"][0]
@@ -86,7 +86,7 @@ def test_too_few_answers_stop_the_run_and_what_was_saved_goes_on(rows, tmp_path)
     algorithm = DWF(k=3, init=INIT, min_rounds=6, max_rounds=6)
     sites = [Site(s, X, guards=[Declines("strike", since=3)]) for s, X in rows.items()]
     with pytest.raises(TooFewAnswersError, match=r"round 3, AskLocalMoves: 0 of 4 sites answered, 2 needed"):
-        run(algorithm, Simulation(sites), checkpoint=tmp_path / "c")
+        run(algorithm, LocalFederation(sites), checkpoint=tmp_path / "c")
     resumed = run(algorithm, Simulation.from_rows(rows), checkpoint=tmp_path / "c")
     assert bits(resumed.state) == bits(run(algorithm, Simulation.from_rows(rows)).state)
 

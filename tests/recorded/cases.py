@@ -51,8 +51,14 @@ def perform(name: str) -> dict[str, Any]:
 
 def ran(algorithm: Any, rows: Any, weights: Any = None, seed: int = SEED, **settings: Any) -> dict[str, Any]:
     """A run in this process, described."""
-    federation = a.Simulation.from_rows(rows, weights, threads=1, **settings)
-    return of_run(a.run(algorithm, federation, seed=seed, name="recorded"))
+    return of_run(a.run(algorithm, sites_of(rows, weights, **settings), seed=seed, name="recorded"))
+
+
+def sites_of(rows: Any, weights: Any = None, fused: bool = True, secure: Any = None, **settings: Any) -> Any:
+    """A federation in this process: fused, or of sites that are asked one by one."""
+    if fused and secure is None:
+        return a.Simulation.from_rows(rows, weights, n_threads=1, **settings)
+    return a.LocalFederation.from_rows(rows, weights, secure=secure, **settings)
 
 
 def add(name: str, function: Callable[..., dict[str, Any]], *given: Any, **named: Any) -> None:
@@ -241,7 +247,7 @@ def another_seed() -> dict[str, Any]:
 
 @case("runtime/stopped after two rounds")
 def stopped() -> dict[str, Any]:
-    federation = a.Simulation.from_rows(data.SKEWED, threads=1)
+    federation = a.Simulation.from_rows(data.SKEWED, n_threads=1)
     return of_run(a.run(a.Lloyd(k=K), federation, seed=SEED, max_rounds=2, name="recorded"))
 
 
@@ -254,7 +260,7 @@ def at_real_sites(algorithm: Any, rows: Any, rules: str, carried: bool = False) 
         home = Path(folder)
         policy = a.policy(f"format = 1\n{rules}")
         sites = {name: a.open_site(name, X, policy, folder=home / name) for name, X in rows.items()}
-        federation: Any = a.Simulation(list(sites.values()), threads=1)
+        federation: Any = a.LocalFederation(list(sites.values()))
         if carried:
             federation = a.Posting(a.Loopback(sites))
         found: dict[str, Any] = {}
@@ -352,7 +358,7 @@ def resumed(algorithm: Any, rows: Any) -> dict[str, Any]:
     """A run that goes on from its checkpoint after two rounds, beside one that was never stopped."""
 
     def federation() -> Any:
-        return a.Simulation.from_rows(rows, threads=1)
+        return a.Simulation.from_rows(rows, n_threads=1)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
@@ -383,7 +389,7 @@ def keep() -> None:
     for name, (algorithm, rows) in KEEPING.items():
         path = KEPT / f"{name}.checkpoint"
         path.unlink(missing_ok=True)
-        federation = a.Simulation.from_rows(rows, threads=1)
+        federation = a.Simulation.from_rows(rows, n_threads=1)
         a.run(algorithm, federation, seed=SEED, name="recorded", checkpoint=path, max_rounds=2)
 
 
@@ -395,7 +401,7 @@ def kept(name: str) -> dict[str, Any]:
         path.write_bytes((KEPT / f"{name}.checkpoint").read_bytes())
         try:
             return of_run(
-                a.run(algorithm, a.Simulation.from_rows(rows, threads=1), seed=SEED, checkpoint=path)
+                a.run(algorithm, a.Simulation.from_rows(rows, n_threads=1), seed=SEED, checkpoint=path)
             )
         except a.CheckpointError as error:
             return {"refused": str(error).partition(": ")[2]}
@@ -412,7 +418,7 @@ def private(rows: Any, secure: Any = None, k: int = K, **settings: Any) -> dict[
     """A private run under noise that is drawn again, with what it released."""
     with a.fixed_noise(2):
         algorithm = a.Private(k=k, **{"dp": a.Gaussian(1.0), **settings})
-        federation = a.Simulation.from_rows(rows, threads=1, secure=secure)
+        federation = sites_of(rows, secure=secure)
         done = a.run(algorithm, federation, seed=SEED, name="recorded")
     return {
         **of_run(done),
@@ -434,7 +440,7 @@ add("private/secure", lambda: private(data.bounded(parts=3), secure=a.SecureSums
 def true_noise() -> dict[str, Any]:
     """Of noise from the system's entropy only what does not depend on it."""
     algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
-    done = a.run(algorithm, a.Simulation.from_rows(data.bounded(), threads=1), seed=SEED, name="recorded")
+    done = a.run(algorithm, a.Simulation.from_rows(data.bounded(), n_threads=1), seed=SEED, name="recorded")
     return {
         "shape": list(done.state.centers.shape),
         "finished": done.finished,
@@ -582,8 +588,8 @@ add("dual/a public range", ran, PROOF, data.SKEWED)
 
 def certified(name: str, k: int, box: Any = None) -> dict[str, Any]:
     rows = a.dual_problem(name)
-    centers = a.run(a.Lloyd(k=k), a.Simulation.from_rows(rows, threads=1), seed=0).state.centers
-    proof = a.certify(a.Simulation.from_rows(rows, threads=1), centers, box=box)
+    centers = a.run(a.Lloyd(k=k), a.Simulation.from_rows(rows, n_threads=1), seed=0).state.centers
+    proof = a.certify(a.Simulation.from_rows(rows, n_threads=1), centers, box=box)
     names = ("inertia", "lower_bound", "gap", "condition", "proved", "boxes")
     return {name: describing.plain(getattr(proof, name)) for name in names}
 

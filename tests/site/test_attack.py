@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from unpooled import FederatedKMeans, Fuzzy, Gaussian, KFed, Lloyd, SecureSums, Simulation, run
+from unpooled import FederatedKMeans, Fuzzy, Gaussian, KFed, Lloyd, LocalFederation, SecureSums, run
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.scaling import Scaled
 from unpooled.data.transforms import Affine
@@ -45,7 +45,7 @@ def logged(folder, X, algorithm, rules=None, seed=0, table=False):
         open_site(s, Table.from_columns(columns(x)) if table else x, rules or RAW, folder=folder / s)
         for s, x in rows.items()
     ]
-    run(algorithm, Simulation(sites), seed=seed)
+    run(algorithm, LocalFederation(sites), seed=seed)
     for site in sites:
         site.close()
     return rows, {name: folder / name / "log.jsonl" for name in NAMES}
@@ -190,7 +190,7 @@ def test_noise_gives_no_row(tmp_path):
     rules = parse("format = 1\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 3000")
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0).fit_federation(
-        Simulation(sites)
+        LocalFederation(sites)
     )
     assert len(on_log(tmp_path / "east" / "log.jsonl").rows) == 0
 
@@ -210,7 +210,9 @@ def test_secure_sums_give_no_row(tmp_path):
     X, _ = make_blobs(300, 2, centers=3, random_state=3)
     rules = parse('format = 1\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"')
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
-    FederatedKMeans(3, random_state=0, secure=True).fit_federation(Simulation(sites, secure=SecureSums()))
+    FederatedKMeans(3, random_state=0, secure=True).fit_federation(
+        LocalFederation(sites, secure=SecureSums())
+    )
     found = on_log(tmp_path / "east" / "log.jsonl")
     assert (found.cells, len(found.rows)) == (0, 0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from studies import study_of
-from unpooled import SecureSums, Simulation
+from unpooled import LocalFederation, SecureSums
 from unpooled.app.pages.audit_page import lines, page
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol.algorithm import each, total
@@ -44,7 +44,7 @@ def opened(tmp_path):
             open_site(name, X[i::3], parse(f"format = 1\n{RULES[mode]}"), tmp_path / name)
             for i, name in enumerate("abc")
         )
-        return Simulation(made, secure=secure)
+        return LocalFederation(made, secure=secure)
 
     yield of
     for site in made:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, Simulation
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, LocalFederation
 from unpooled.errors import LedgerError, TooFewAnswersError
 from unpooled.privacy import PrivateQuestionLimits
 from unpooled.privacy.dp.accounting import gdp_epsilon
@@ -53,7 +53,7 @@ def opened(folder):
         (folder / f"s{i}").mkdir(exist_ok=True)
         policy = parse(POLICY.replace('"a"\n[domain]', f'"s{i}"\n[domain]'), "policy.toml")
         sites.append(open_site(f"s{i}", X[i::3], policy, folder=folder / f"s{i}"))
-    yield Simulation(sites)
+    yield LocalFederation(sites)
     for site in sites:
         site.close()
 

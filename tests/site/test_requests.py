@@ -10,7 +10,7 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, bits, blobs, each_algorithm, pooled, split
-from unpooled import Fuzzy, Lloyd, Simulation, Site, run
+from unpooled import Fuzzy, Lloyd, LocalFederation, Simulation, Site, run
 from unpooled.data.scaling import Scaled
 from unpooled.data.transforms import Affine
 from unpooled.errors import LedgerError, TooFewAnswersError
@@ -138,7 +138,7 @@ def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(na
     text = f"[jobs]\nalgorithms = {json.dumps(names)}\ndescribe = false"
     rules = policy(text, more="min_cluster_size = 2")
     sites = [open_site(s, rows_, rules) for s, rows_ in rows.items()]
-    guarded = run(algorithm, Simulation(sites), seed=2, max_rounds=4, quorum=1.0)
+    guarded = run(algorithm, LocalFederation(sites), seed=2, max_rounds=4, quorum=1.0)
     plain = run(algorithm, Simulation.from_rows(rows, min_cluster_size=2), seed=2, max_rounds=4, quorum=1.0)
     assert bits(guarded.state) == bits(plain.state)
 
@@ -148,7 +148,7 @@ def test_every_method_runs_on_summary_tables_at_sites_with_the_bits_of_a_simulat
     rows = split(blobs(3, n=600)[0], 3, seed=3)
     algorithm = ALGORITHMS[name]()
     sites = [open_site(s, X_, SUMMARY) for s, X_ in rows.items()]
-    behind = run(algorithm, Simulation(sites), seed=2, max_rounds=4, quorum=1.0)
+    behind = run(algorithm, LocalFederation(sites), seed=2, max_rounds=4, quorum=1.0)
     summaries = {s: microaggregate(X_) for s, X_ in rows.items()}
     rehearsal = Simulation.from_rows(
         {s: summary.matrix() for s, summary in summaries.items()},
@@ -273,7 +273,7 @@ def test_an_attack_on_the_log_finds_what_is_there(tmp_path):
 def test_no_answer_from_a_summary_table_is_a_row(tmp_path):
     rows = split(blobs(8, n=300, d=3)[0], 3, seed=8)
     sites = [open_site(s, r, SUMMARY, folder=tmp_path / s) for s, r in rows.items()]
-    run(Scaled(Lloyd(k=3, min_cluster_size=5)), Simulation(sites), seed=1)
+    run(Scaled(Lloyd(k=3, min_cluster_size=5)), LocalFederation(sites), seed=1)
     for name, mine in rows.items():
         found = on_log(tmp_path / name / "log.jsonl")
         assert len(found.rows) == 0
@@ -288,4 +288,4 @@ def test_too_many_refusals_are_one_error_with_every_reason():
     rows = split(pooled(split(X, 3)), 3)
     sites = [open_site(s, r, policy("[jobs]\nalgorithms = ['k-fed']\n")) for s, r in rows.items()]
     with pytest.raises(TooFewAnswersError, match="it allows k-fed"):
-        run(Fuzzy(k=2), Simulation(sites), seed=1)
+        run(Fuzzy(k=2), LocalFederation(sites), seed=1)

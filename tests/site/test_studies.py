@@ -20,7 +20,7 @@ from unpooled.app.propose_study import propose_study
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import InputError, LedgerError, PolicyError
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation
 from unpooled.optimality.bounds import AskPartsBound
 from unpooled.optimality.questions import AskNode
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
@@ -443,7 +443,7 @@ def test_no_honest_run_goes_beyond_its_study(method, missing, tmp_path):
         table = Table.from_columns({f"c{j}": X[:, j] for j in range(3)})
         sites.append(Site(name, table, guards=[StudyGuard(study, tmp_path)]))
     job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
-    done = run(job.algorithm, Simulation(sites), seed=1, name="r", quorum=1.0)
+    done = run(job.algorithm, LocalFederation(sites), seed=1, name="r", quorum=1.0)
     assert done.finished
     assert not any(record.silent for record in done.records)
 

@@ -15,7 +15,7 @@ the score is pooled inertia / N. ``Restarts(DWF(...), n)`` is algorithm 1's n_in
 By default eta = 1, mu = 0 and one local step, which is exact Lloyd and needs a twentieth of the rounds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
@@ -81,7 +81,7 @@ class _Unfolded(ReplyBatch[LocalMoves]):
         weight = self.reply.weight
         return moves * weight[..., None], weight, moves, self.reply.sites, self.reply.inertia
 
-    def add_to(self, totals: list[FloatArray]) -> None:
+    def add_to(self, totals: Sequence[FloatArray]) -> None:
         weighted, weight, plain, sites, inertia = totals
         kernels.fold_moves(self.reply.plain, self.received, self.reply.weight, weighted, plain)
         add_in_order(weight, self.reply.weight)

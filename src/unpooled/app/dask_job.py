@@ -9,9 +9,7 @@ from unpooled.errors import InputError
 
 if TYPE_CHECKING:
     from unpooled.app.job import Job
-    from unpooled.federation import Simulation
-
-_clients: dict[int, Any] = {}  # Dask clients of running jobs, by the id of their federation
+    from unpooled.federation.workers.dask_cluster import DaskFederation
 
 
 def check_dask(job: "Job") -> None:
@@ -35,16 +33,15 @@ def check_dask(job: "Job") -> None:
             )
 
 
-def on_dask(job: "Job", reading: Reading, on_left_out: Callable[[str, str], None]) -> "Simulation":
+def on_dask(job: "Job", reading: Reading, on_left_out: Callable[[str, str], None]) -> "DaskFederation":
     """Return the sites of a job. Row groups of Parquet files are partitions, any other file is one partition.
 
     All rows of a person are in the same partition. ``on_left_out`` is called with every site that has too few
     people for a summary table, and the reason.
     """
     from unpooled.data.readers.read_tables import check_names, read_table
-    from unpooled.federation import Simulation
     from unpooled.federation.workers import RowPartition, parquet_partitions, summary_partitions
-    from unpooled.federation.workers.dask_cluster import client_at
+    from unpooled.federation.workers.dask_cluster import DaskFederation, client_at
 
     short = len({site_name(file) for file in job.files}) == len(job.files)
     sites = {site_name(file) if short else file: file for file in job.files}
@@ -60,14 +57,7 @@ def on_dask(job: "Job", reading: Reading, on_left_out: Callable[[str, str], None
     try:
         if job.protect == "summary":
             rows = summary_partitions(rows, client, job.summary, on_left_out)
-        federation = Simulation.from_rows(rows, executor=client)
+        return DaskFederation(rows, client)
     except BaseException:
         client.close()
         raise
-    _clients[id(federation)] = client
-    return federation
-
-
-def release(federation: "Simulation") -> None:
-    """Close the connection to the cluster of a finished job."""
-    _clients.pop(id(federation)).close()

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unpooled.app.dask_job import on_dask
 from unpooled.app.job import AUTO, Job
@@ -12,10 +12,13 @@ from unpooled.data.readers import Reading, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, TooFewPeopleError
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
+
+if TYPE_CHECKING:  # an optional package
+    from unpooled.federation.workers.dask_cluster import DaskFederation
 
 _ASKED_IN_CLEAR = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
@@ -54,7 +57,7 @@ NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sou
 class OpenedSites:
     """The sites of a job in this process, and what was learnt while their sources were read."""
 
-    federation: Simulation
+    federation: "Simulation | LocalFederation | DaskFederation"
     facts: ReadingFacts
 
 
@@ -63,6 +66,7 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
     left_out: dict[str, str] = {}
     blank_rows: dict[str, int] = {}
     reading = _reading(job)
+    federation: Simulation | LocalFederation | DaskFederation
     if job.dask:
         federation = on_dask(job, reading, left_out.__setitem__)
     else:
@@ -73,14 +77,17 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
             blank_rows.__setitem__,
         )
         rows = _summary_tables(job, tables, left_out) if job.protect == "summary" else tables
-        federation = Simulation.from_rows(
-            rows,
-            min_cluster_size=job.minimum,
-            threads=threads,
-            secure=SecureSums() if job.secure else None,
-            exact_sums=job.exact_sums,
-            allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
-        )
+        if job.secure:
+            federation = LocalFederation.from_rows(
+                rows,
+                min_cluster_size=job.minimum,
+                secure=SecureSums(),
+                allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
+            )
+        else:
+            federation = Simulation.from_rows(
+                rows, min_cluster_size=job.minimum, n_threads=threads, exact_sums=job.exact_sums
+            )
     ks = _possible_ks(job, federation.rows)
     return OpenedSites(federation, ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks))
 

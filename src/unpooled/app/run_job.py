@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unpooled.app.certify_result import certificate_of, improvable
-from unpooled.app.dask_job import release
 from unpooled.app.job import Job
 from unpooled.app.open_sites import open_sites
 from unpooled.app.progress import Observer
@@ -102,8 +101,7 @@ def _run_local(
         raise
     finally:
         parts_bounded.reset(token)
-        if job.dask:
-            release(federation)
+        federation.close()
     return result_of(job, finished, facts)
 
 

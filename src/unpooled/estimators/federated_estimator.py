@@ -22,7 +22,7 @@ from unpooled.data import validation as inputs
 from unpooled.data.scaling import ScaledState
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, TooFewPeopleError
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
 from unpooled.privacy.secure_sum import secure_sums, threshold_for
@@ -94,13 +94,23 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         inputs.check_enough(answering.rows, answering.weights, int(self.n_clusters))
         if self.participation is not None:
             check_number(self.participation, len(answering.rows))
-        federation = Simulation.from_rows(
-            answering.rows,
-            answering.weights,
-            within=answering.within,
-            min_cluster_size=minimum,
-            threads=self.n_threads,
-            secure=None if self.secure is False else secure_sums(self.secure),
+        secure = None if self.secure is False else secure_sums(self.secure)
+        federation: Federation = (
+            Simulation.from_rows(
+                answering.rows,
+                answering.weights,
+                within=answering.within,
+                min_cluster_size=minimum,
+                n_threads=self.n_threads,
+            )
+            if secure is None
+            else LocalFederation.from_rows(
+                answering.rows,
+                answering.weights,
+                within=answering.within,
+                min_cluster_size=minimum,
+                secure=secure,
+            )
         )
         self._run(algorithm, federation)
         names = sorted(site_rows.rows)
@@ -153,7 +163,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def fit_federation(self, federation: Federation) -> Self:
         """Cluster the rows of a federation's sites. The rows stay there, so there are no ``labels_``."""
-        if secure_sums(self.secure) is not None and not getattr(federation, "secure", False):
+        if secure_sums(self.secure) is not None and not federation.secure:
             raise InputError("secure needs a federation with secure=SecureSums(), and this one has none")
         self._run(self._algorithm(), federation)
         self.n_features_in_ = self.cluster_centers_.shape[1]
@@ -162,7 +172,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _run(self, algorithm: Any, federation: Federation) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
-            if getattr(federation, "secure", False):
+            if federation.secure:
                 noises /= threshold_for(len(federation.sites))
             _warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises), 4)
         seed = self._seed()

@@ -18,7 +18,6 @@ import unpooled.algorithms
 import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
 from unpooled.errors import InputError, SchemaMismatchError, UnpooledError
 from unpooled.federation.remote import RemoteFederation
-from unpooled.federation.retrying_transport import RetryingTransport
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import Message, SiteId
@@ -176,9 +175,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path)
             progress.failed(error)
             return False
 
-        if isinstance(transport, RetryingTransport):
-            transport.on_wait = progress.record_waiting
-
+        transport.on_wait = progress.record_waiting
         try:
             done = run(
                 task.algorithm,
@@ -190,7 +187,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path)
                 progress=progress.record,
             )
         except UnpooledError as error:
-            progress.failed(error, retry=bool(getattr(transport, "unreached", ())))
+            progress.failed(error, retry=bool(transport.unreached))
             return False
-        progress.write(FINISHED, rounds=done.rounds, seconds=getattr(transport, "seconds", []))
+        progress.write(FINISHED, rounds=done.rounds, seconds=list(transport.seconds))
         return True

@@ -17,6 +17,7 @@ from unpooled.protocol.algorithm import Asks
 from unpooled.protocol.consistency import ConsistencyCheck
 from unpooled.protocol.exchange import (
     STAGE,
+    Federation,
     Part,
     Replies,
     Request,
@@ -73,7 +74,7 @@ def check_response(request: Request, response: Response) -> None:
             part.question.check_reply(reply)
 
 
-class RemoteFederation:
+class RemoteFederation(Federation):
     """The Federation over a Transport.
 
     Parameters
@@ -114,10 +115,11 @@ class RemoteFederation:
         federations: Sequence[SiteId] = (),
     ) -> None:
         self._transport = transport
+        self.sites = tuple(sorted(transport.sites))
         self.federations = tuple(federations)
         tree = federations or any((keys or {}).values())
         self._membership = Membership(transport, keys or {}, federations) if tree else None
-        self.exact_sums = exact_sums
+        self.exact_sums, self.secure = exact_sums, secure is not None
         self._sign, self._on_new_heads = sign, on_new_heads
         self.log_heads: dict[SiteId, str] = dict(log_heads or {})
         self._limit = max_response_bytes
@@ -131,16 +133,7 @@ class RemoteFederation:
                 tuple(transport.sites), self._exchange, secure, sign, self.federations
             )
 
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(sorted(self._transport.sites))
-
-    @property
-    def secure(self) -> bool:
-        """True if every total is a secure sum."""
-        return self._secure_sums is not None
-
-    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Reply]]:
         if self._secure_sums is not None:
             request_id = self._secure_sums.with_run_id(request_id)
         before = 0

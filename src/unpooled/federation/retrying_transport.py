@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from unpooled.protocol.exchange import Transport
 from unpooled.protocol.site_id import SiteId
 
 _MIN_TIMEOUT = 0.25  # seconds that the first attempt has at least
@@ -48,7 +49,7 @@ class _Attempt:
     reason: str = "no answer"
 
 
-class RetryingTransport:
+class RetryingTransport(Transport):
     """Sends the requests of one exchange to all sites at once, and collects the responses.
 
     Parameters
@@ -90,7 +91,6 @@ class RetryingTransport:
         self._lost: set[SiteId] = set()
         self._waiting: dict[SiteId, float] = {}  # since when, by the wall clock
         self._began: dict[SiteId, float] = {}  # the same by the monotonic clock, from the first time on
-        self.on_wait: Callable[[Mapping[SiteId, float]], None] = lambda waiting: None
         self._timeout = dict.fromkeys(self.sites, _FIRST_TIMEOUT)
         self._number = 0
         self._inbox: queue.SimpleQueue[tuple[int, SiteId, bytes | NoAnswer | None]] = queue.SimpleQueue()
@@ -200,9 +200,13 @@ class RetryingTransport:
         self._began.setdefault(site, now)
         if site not in self._waiting:
             self._waiting[site] = time.time()
-            self.on_wait(self._waiting)
+            self._report_waiting()
 
     def _stop_waiting(self, site: SiteId) -> None:
         """Stop waiting for an approval: the site answered something else, or nothing for too long."""
         if self._waiting.pop(site, None) is not None:
+            self._report_waiting()
+
+    def _report_waiting(self) -> None:
+        if self.on_wait is not None:
             self.on_wait(self._waiting)

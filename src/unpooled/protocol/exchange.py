@@ -4,13 +4,14 @@ First part: requests, responses, and the seeds that they determine. Second part:
 record of the sites that answered and the numbers that they sent.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import numpy as np
 
@@ -121,17 +122,26 @@ class LazyRng:
         return other
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """A transport between machines: it handles only bytes and the names of sites.
 
-    ``send_and_receive`` takes one encoded Request to each named site and returns its encoded Response, or the
-    reason in a few words why there is none ("late", "gone"); a site may also be missing. It is bounded in
-    time and does not raise because of a single site.
+    A transport must have ``sites`` and ``send_and_receive``. The other members describe how its exchanges
+    went; the defaults are those of a transport that does not know.
     """
 
-    @property
-    def sites(self) -> tuple[SiteId, ...]: ...
-    def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]: ...
+    sites: tuple[SiteId, ...]
+    unreached: Collection[SiteId] = ()  # not reached by the last exchange; another run may reach them
+    seconds: Sequence[float] = ()  # duration of each exchange
+    on_wait: Callable[[Mapping[SiteId, float]], None] | None = None
+    # Called with the sites where a person must approve the study, and since when, whenever that changes.
+
+    @abstractmethod
+    def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]:
+        """Send one encoded Request to each named site. Return by site its encoded Response.
+
+        In place of a response stands the reason, in a few words, why there is none ("late", "gone"); a site
+        may also be missing. The call is bounded in time and does not raise because of a single site.
+        """
 
 
 def size(message: Any) -> tuple[int, int]:
@@ -246,12 +256,40 @@ class Aggregate(Replies[R]):
         return UniformSizes(self.sites, self.size)
 
 
-class Federation(Protocol):
-    """A runtime: sends the asks of one exchange to the sites and gathers the replies."""
+class Federation(ABC):
+    """The sites as an algorithm asks them: in this process, on workers or on other machines.
 
-    @property
-    def sites(self) -> tuple[SiteId, ...]: ...
-    def ask(self, request_id: RequestId, asks: Asks) -> Sequence[Replies[Any]]: ...
+    A federation must have ``sites`` and ``ask``. The defaults of the other members are those of sites
+    without keys, without secure sums, and without federations among them.
+    """
+
+    sites: tuple[SiteId, ...]
+    secure: bool = False  # every total is a secure sum
+    exact_sums: bool = False  # every total is the exact sum, rounded once: the same bits in any order
+    federations: tuple[SiteId, ...] = ()  # the members that are federations themselves
+    min_contributors: int = 1  # sites with rows in a cell of an exact sum; see ``suppress_cells``
+    rows: int | None = None  # of all sites; of summary tables, their groups. None: not known here
+
+    @abstractmethod
+    def ask(self, request_id: RequestId, asks: Asks) -> Sequence[Replies[Reply]]:
+        """Send the asks of one exchange to the sites and gather the replies to each ask."""
+
+    def close(self) -> None:  # noqa: B027 most federations hold nothing
+        """Free what the federation holds, e.g. connections to workers. Nothing is asked afterwards."""
+
+    def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the fingerprints of the keys of all members, for the federation above.
+
+        ``ancestors`` are the fingerprints of the federations above this one.
+        """
+        return ()
+
+    def suppress_cells(self, min_contributors: int) -> None:
+        """Suppress in exact sums the cells that fewer than ``min_contributors`` sites have rows in.
+
+        A federation that returns single replies leaves that to ``Replies.partial_sum``.
+        """
+        self.min_contributors = min_contributors
 
 
 def gather(ask: Ask[R], replies: Mapping[SiteId, Reply], exact: bool = False) -> Replies[R]:

@@ -5,7 +5,7 @@ of every number (exact_sum.py), and the coordinator rounds the total: trees of a
 one federation with ``exact_sums``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from unpooled.protocol.exact_sum import HIGH, LOW, ExactSum, added, exact_sum
 from unpooled.protocol.messages import Question, Reply, Summable
 from unpooled.protocol.site_batch import ReplyBatch
 from unpooled.protocol.suppression import ContributorCounts, belonging, counts_in
-from unpooled.typing import BoolArray
+from unpooled.typing import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,48 +107,70 @@ class PartialSum(Reply):
         question.check_reply(self.reply(kind), self.sites)
 
 
-def partial_sum(blocks: Iterable[Any], min_contributors: int = 1) -> PartialSum:
-    """Return the exact sum over sites of blocks of replies.
+class ExactTotal:
+    """An exact sum over sites, to which replies are added in any order.
 
-    A block is a ReplyBatch, or a list, which may hold partial sums. Cells to which fewer than
-    ``min_contributors`` sites contribute are left out.
+    Cells to which fewer than ``min_contributors`` sites contribute are left out of it.
     """
-    kind, sites, sums, behind = "", 0, list[ExactSum](), ContributorCounts(min_contributors)
-    for block in blocks:
-        for part in [block] if isinstance(block, ReplyBatch) else _in_blocks(block):
+
+    def __init__(self, min_contributors: int = 1) -> None:
+        self._kind, self._sites, self._sums = "", 0, list[ExactSum]()
+        self._min_contributors, self._contributors = min_contributors, ContributorCounts(min_contributors)
+
+    def add(self, replies: Sequence[Reply] | ReplyBatch[Any]) -> None:
+        """Add the replies of some sites; a list may hold partial sums among them."""
+        for part in [replies] if isinstance(replies, ReplyBatch) else _in_blocks(replies):
             if isinstance(part, PartialSum):
-                kind, count, more = part.kind, part.sites, list(part.sums)
-                if min_contributors > 1:
-                    behind.add(codec.class_named(kind), _with_axis(part.reply()), part.min_contributors)
+                self._kind, count, sums = part.kind, part.sites, list(part.sums)
+                if self._min_contributors > 1:
+                    kind = codec.class_named(part.kind)
+                    self._contributors.add(kind, _with_axis(part.reply()), part.min_contributors)
             else:
-                kind, count, more = codec.name_of(type(part.reply)), len(part), _exact(part)
-                if min_contributors > 1:
-                    names = type(part.reply).__match_args__
-                    behind.add(type(part.reply), dict(zip(names, part.arrays(), strict=True)))
-            sites += count
-            sums = [added(pair) for pair in zip(sums, more, strict=True)] if sums else more
-    whole = PartialSum.from_sums(kind, sites, sums)
-    return whole.with_contributors(behind) if 1 < min_contributors <= sites else whole
+                kind = type(part.reply)
+                self._kind, count, sums = codec.name_of(kind), len(part), _exact(part)
+                if self._min_contributors > 1:
+                    arrays = dict(zip(kind.__match_args__, part.arrays(), strict=True))
+                    self._contributors.add(kind, arrays)
+            self._sites += count
+            before = self._sums
+            self._sums = [added(pair) for pair in zip(before, sums, strict=True)] if before else sums
+
+    def partial_sum(self) -> PartialSum:
+        """Return the sum of all replies so far."""
+        total = PartialSum.from_sums(self._kind, self._sites, self._sums)
+        return (
+            total.with_contributors(self._contributors)
+            if 1 < self._min_contributors <= self._sites
+            else total
+        )
 
 
-def _with_axis(reply: Any) -> dict[str, Any]:
+def partial_sum(blocks: Iterable[Sequence[Reply] | ReplyBatch[Any]], min_contributors: int = 1) -> PartialSum:
+    """Return the exact sum over the sites of all blocks of replies (ExactTotal)."""
+    total = ExactTotal(min_contributors)
+    for replies in blocks:
+        total.add(replies)
+    return total.partial_sum()
+
+
+def _with_axis(reply: Reply) -> dict[str, FloatArray]:
     """The fields of one reply, with a leading axis of members."""
     return {name: getattr(reply, name)[None] for name in type(reply).__match_args__}
 
 
-def _in_blocks(replies: list[Any]) -> list[Any]:
+def _in_blocks(replies: Sequence[Reply]) -> list[PartialSum | ReplyBatch[Any]]:
     """The partial sums among replies, and the other ones in one block."""
     plain = [reply for reply in replies if not isinstance(reply, PartialSum)]
-    parts: list[Any] = [reply for reply in replies if isinstance(reply, PartialSum)]
+    parts: list[PartialSum | ReplyBatch[Any]] = [r for r in replies if isinstance(r, PartialSum)]
     if plain:
-        kind: Any = type(plain[0])
+        kind = type(plain[0])
         fields = (np.stack([getattr(reply, name) for reply in plain]) for name in kind.__match_args__)
         parts.append(ReplyBatch(kind(*fields), len(plain)))
     return parts
 
 
 def _exact(block: ReplyBatch[Any]) -> list[ExactSum]:
-    kind: Any = type(block.reply)
+    kind = type(block.reply)
     sums = []
     for name, array in zip(kind.__match_args__, block.arrays(), strict=True):
         try:

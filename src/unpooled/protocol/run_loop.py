@@ -131,7 +131,7 @@ def run(
         raise InputError(f"seed must be a non-negative integer, got {seed!r}")
     if not 0 <= quorum <= 1:
         raise InputError(f"quorum must be a share between 0 and 1, got {quorum}")
-    if getattr(federation, "secure", False):
+    if federation.secure:
         _check_full(algorithm, len(sites))
     original, algorithm = algorithm, build_algorithm(algorithm)
     log = _History(name or secrets.token_hex(8), original, sites, int(seed))

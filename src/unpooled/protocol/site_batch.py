@@ -7,12 +7,13 @@ would reveal it.
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
+from unpooled.protocol.codec import field_names
 from unpooled.protocol.suppression import complementary_suppression, effective_size
 from unpooled.typing import BoolArray, FloatArray, Rows
 
@@ -40,8 +41,14 @@ def column_sums(X: Rows) -> FloatArray:
     return sums
 
 
-R = TypeVar("R")  # a Reply
-A = TypeVar("A")  # a Summable
+class Fields(Protocol):
+    """A reply as it is rebuilt here: from the arrays of its fields."""
+
+    def __init__(self, *fields: FloatArray) -> None: ...
+
+
+R = TypeVar("R", bound=Fields)  # a Reply
+A = TypeVar("A", bound=Fields)  # a Summable
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,43 +130,54 @@ class ReplyBatch(Generic[R]):
         return self.sites
 
     def __getitem__(self, s: int) -> R:
-        reply = cast(Any, self.reply)
-        return cast(R, type(reply)(*(getattr(reply, f)[s] for f in type(reply).__match_args__)))
+        kind = type(self.reply)
+        return kind(*(getattr(self.reply, name)[s] for name in field_names(kind)))
 
     def __iter__(self) -> Iterator[R]:
         return (self[s] for s in range(self.sites))
 
     def arrays(self) -> tuple[FloatArray, ...]:
         """Return every field of the replies, with a leading axis of sites."""
-        kind: Any = type(self.reply)
-        return tuple(getattr(self.reply, name) for name in kind.__match_args__)
+        return tuple(getattr(self.reply, name) for name in field_names(type(self.reply)))
 
-    def add_to(self, totals: list[FloatArray]) -> None:
+    def add_to(self, totals: Sequence[FloatArray]) -> None:
         """Add the replies to ``totals``, one array per field, strictly in site order."""
-        kind: Any = type(self.reply)
-        names = kind.__match_args__
-        for total, name in zip(totals, names, strict=True):
+        for total, name in zip(totals, field_names(type(self.reply)), strict=True):
             add_in_order(total, getattr(self.reply, name))
 
 
-def ordered_sum(blocks: Iterable[list[A] | ReplyBatch[A]]) -> A:
-    """Return the sum over sites, added strictly in site order, so that every runtime gives the same bits."""
-    kind: Any = None
-    names: tuple[str, ...] = ()
-    totals: list[FloatArray] = []
-    for replies in blocks:
-        if not totals:
-            batched = isinstance(replies, ReplyBatch)
-            first: Any = replies.reply if isinstance(replies, ReplyBatch) else replies[0]
-            kind = type(first)
-            names = kind.__match_args__
-            totals = [np.zeros(getattr(first, name).shape[1 if batched else 0 :]) for name in names]
+class OrderedSum(Generic[A]):
+    """A sum over sites, added strictly in site order, so that every runtime gives the same bits."""
+
+    def __init__(self) -> None:
+        self._kind: type[A] | None = None
+        self._totals: dict[str, FloatArray] = {}  # by field of the reply
+
+    def add(self, replies: list[A] | ReplyBatch[A]) -> None:
+        """Add the replies of the next sites."""
+        first, axes = (replies.reply, 1) if isinstance(replies, ReplyBatch) else (replies[0], 0)
+        if self._kind is None:
+            self._kind = type(first)
+            names = field_names(self._kind)
+            self._totals = {name: np.zeros(getattr(first, name).shape[axes:]) for name in names}
         if isinstance(replies, ReplyBatch):
-            replies.add_to(totals)
+            replies.add_to(tuple(self._totals.values()))
         else:
-            for total, name in zip(totals, names, strict=True):
+            for name, total in self._totals.items():
                 add_in_order(total, np.stack([getattr(reply, name) for reply in replies]))
-    return cast(A, kind(*totals))
+
+    def reply(self) -> A:
+        """Return the sum as a reply."""
+        assert self._kind is not None, "a sum over no replies"
+        return self._kind(*self._totals.values())
+
+
+def ordered_sum(blocks: Iterable[list[A] | ReplyBatch[A]]) -> A:
+    """Return the sum over the sites of all blocks of replies, added in their order."""
+    total = OrderedSum[A]()
+    for replies in blocks:
+        total.add(replies)
+    return total.reply()
 
 
 def add_in_order(total: FloatArray, column: FloatArray) -> None:

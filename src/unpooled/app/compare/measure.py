@@ -22,7 +22,7 @@ from unpooled.app.compare.inertia_bound import lower_bound
 from unpooled.app.compare.problems import Problem
 from unpooled.app.compare.scores import ari, labels_of
 from unpooled.errors import InputError, TooFewPeopleError, UnpooledError
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation
 from unpooled.optimality.parts import not_above
 from unpooled.privacy.dp.gaussian import Gaussian
 from unpooled.privacy.microaggregation import microaggregate
@@ -183,7 +183,7 @@ def run_method(
         try:
             algorithm = _algorithm(problem, method, protection, epsilon)
             before = time.process_time()
-            done = run(algorithm, Simulation(opened), seed=seed)
+            done = run(algorithm, LocalFederation(opened), seed=seed)
             spent = time.process_time() - before
         except UnpooledError as error:
             return MethodRun(method, protection, seed, str(error).splitlines()[0]), None

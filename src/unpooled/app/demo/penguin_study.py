@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from unpooled.data.examples import Penguins, load_penguins
 from unpooled.data.summary_table import SummaryTable
 from unpooled.estimators import FederatedKMeans
-from unpooled.federation import Simulation
+from unpooled.federation import LocalFederation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol.messages import SiteId
 from unpooled.site.audit.attack import on_log
@@ -95,7 +95,7 @@ def _federated(penguins: Penguins, policy: Policy) -> Clustering:
         homes = {name: Path(folder) / name for name in penguins.by_island()}
         sites = [open_site(name, X, policy, homes[name]) for name, X in penguins.by_island().items()]
         model = FederatedKMeans(K, scale="standard", protect=policy.protect.mode, random_state=0)
-        model.fit_federation(Simulation(sites))
+        model.fit_federation(LocalFederation(sites))
         for site in sites:
             site.close()
         sent = {name: _sent(home, penguins.X[penguins.island == name]) for name, home in homes.items()}

@@ -26,7 +26,7 @@ from unpooled.federation.relay.ipc import IpcConnection
 from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
-from unpooled.protocol.exchange import RequestId
+from unpooled.protocol.exchange import RequestId, Transport
 from unpooled.protocol.site_id import SiteId
 from unpooled.site.identity import identity_in
 from unpooled.site.session import RunTerms
@@ -52,7 +52,7 @@ class DownstreamUnavailableError(Exception):
     """The downstream run did not open; the message may be disclosed to the federation above."""
 
 
-class DownstreamRun:
+class DownstreamRun(Transport):
     """The Transport to the members of a relay: a run of its federation that stays open until ``close``.
 
     ``relay`` is the fingerprint of the relay's key: only one relay of a federation may pass a run on.

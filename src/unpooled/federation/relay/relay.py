@@ -28,13 +28,12 @@ from unpooled.errors import (
     TooFewAnswersError,
     UnpooledError,
 )
-from unpooled.federation.local_transport import LocalTransport
+from unpooled.federation.local_federation import LocalFederation
 from unpooled.federation.membership import AskMembers, Members, TreeError
 from unpooled.federation.relay.dual_node import DualRelay
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
 from unpooled.federation.relay.relay_rules import open_audit_trail
-from unpooled.federation.remote import RemoteFederation
 from unpooled.optimality.questions import AskNode, NodeSolution
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.privacy.secure_sum.stage_messages import asked
@@ -86,9 +85,9 @@ class Relay(Site):
     Examples
     --------
     >>> import numpy as np
-    >>> from unpooled import Simulation
+    >>> from unpooled import LocalFederation, Simulation
     >>> north = Relay("north", Simulation.from_rows({s: np.ones((2, 1)) for s in "abc"}, exact_sums=True))
-    >>> Simulation([north]).sites
+    >>> LocalFederation([north]).sites
     ('north',)
     """
 
@@ -107,9 +106,9 @@ class Relay(Site):
         what: str = "a relay",
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
-        downstream: Any = members if hasattr(members, "ask") else local_federation(members, secure)
-        self.sums_securely = bool(getattr(downstream, "secure", False))  # it reads only its members' sum
-        if not (self.sums_securely or getattr(downstream, "exact_sums", False)):
+        downstream = members if isinstance(members, Federation) else local_federation(members, secure)
+        self.sums_securely = downstream.secure  # it reads only its members' sum
+        if not (self.sums_securely or downstream.exact_sums):
             raise InputError(
                 f"{name}: a relay passes up exact sums. Its federation needs exact_sums=True, or secure sums."
             )
@@ -124,9 +123,8 @@ class Relay(Site):
                 "count the sites that have rows of a cluster. Set min_contributors to 1, or do not sum "
                 "securely."
             )
-        self._downstream: Federation = downstream
-        if hasattr(downstream, "suppress_cells"):  # sites that are answered for in one call
-            downstream.suppress_cells(self.rules.min_contributors)
+        self._downstream = downstream
+        downstream.suppress_cells(self.rules.min_contributors)
         audit_trail = open_audit_trail(name, self.rules, folder, authority, study, what)
         super().__init__(
             name,
@@ -316,7 +314,7 @@ class Relay(Site):
         if isinstance(part.question, AskSchema):
             return self._schema(gathered)
         if node is not None and node[1] is not None:
-            if not set(gathered.sites) & set(getattr(self._downstream, "federations", ())):
+            if not set(gathered.sites) & set(self._downstream.federations):
                 self._check_sites(len(gathered.sites))
             return node[1]
         total = self._subtotal(gathered)
@@ -342,7 +340,7 @@ class Relay(Site):
 
     def _schema(self, gathered: Replies[Any]) -> Reply:
         """Return the schema of all members as that of one site; members that are relays checked their own."""
-        if not set(gathered.sites) & set(getattr(self._downstream, "federations", ())):
+        if not set(gathered.sites) & set(self._downstream.federations):
             self._check_sites(len(gathered.sites))
         try:
             schema = merged(gathered.each(), self.rules.columns)
@@ -359,9 +357,8 @@ class Relay(Site):
         here, ancestors = version("unpooled"), part.question.ancestors
         if self.key in ancestors:
             return Members((), here, f"the federation {self.name} contains itself")
-        ask_members = getattr(self._downstream, "members", None)
         try:
-            keys = () if ask_members is None else ask_members(request.request_id, (*ancestors, self.key))
+            keys = self._downstream.members(request.request_id, (*ancestors, self.key))
         except TreeError as error:
             self._note(str(error))
             return Members((), here, error.public_message)
@@ -400,7 +397,7 @@ def _people(reply: Any, figures: Mapping[str, Any]) -> float:
     return max(largest[1:], default=np.inf)
 
 
-def local_federation(members: Sequence[Site], secure: SecureSums | None = None) -> RemoteFederation:
+def local_federation(members: Sequence[Site], secure: SecureSums | None = None) -> LocalFederation:
     """Return a federation of sites and relays of this process. A member that fails does not end the run."""
     names = [member.name for member in members]
     if not names or len(set(names)) < len(names):
@@ -408,10 +405,4 @@ def local_federation(members: Sequence[Site], secure: SecureSums | None = None) 
             "a relay needs at least one member, and members need different names, got "
             f"{', '.join(names) or 'none'}"
         )
-    return RemoteFederation(
-        LocalTransport({member.name: member for member in members}, tolerate_failures=True),
-        exact_sums=secure is None,
-        secure=secure,
-        keys={member.name: member.key for member in members if not member.is_federation},
-        federations=[member.name for member in members if member.is_federation],
-    )
+    return LocalFederation(members, secure=secure, exact_sums=secure is None, tolerate_failures=True)

@@ -11,8 +11,10 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from unpooled.errors import EngineError, MissingExtraError, UnpooledError
-from unpooled.federation.workers.partition import HeldByWorker
+from unpooled.federation.workers.partition import HeldByWorker, RowPartition
+from unpooled.federation.workers.worker_federation import WorkerFederation
 from unpooled.federation.workers.worker_share import work_on_share
+from unpooled.protocol.messages import SiteId
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -39,6 +41,17 @@ def client_at(address: str) -> Any:
         client.close()
         raise EngineError(f"the Dask scheduler at {address} has no workers")
     return client
+
+
+class DaskFederation(WorkerFederation):
+    """Partitions on the workers of a Dask cluster, and the connection to the cluster, which it closes."""
+
+    def __init__(self, rows: Mapping[SiteId, RowPartition | Sequence[RowPartition]], client: Any) -> None:
+        super().__init__(rows, client)
+        self._client = client
+
+    def close(self) -> None:
+        self._client.close()
 
 
 class DaskWorkers:

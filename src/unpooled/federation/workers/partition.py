@@ -101,10 +101,10 @@ class HeldPartition:
     """A partition on the worker that holds it. Pickled it is only its description, without rows."""
 
     def __init__(
-        self, number: int, name: str, partition: RowPartition, min_cluster_size: int = 1, threads: int = 1
+        self, number: int, name: str, partition: RowPartition, min_cluster_size: int = 1, n_threads: int = 1
     ) -> None:
         self.number, self.name, self.partition = number, name, partition
-        self._settings = (min_cluster_size, threads)
+        self._settings = (min_cluster_size, n_threads)
         self._federation: Any = None
         self._transforms: dict[bytes, Transform] = {}
         self._lock = Lock()
@@ -119,7 +119,7 @@ class HeldPartition:
 
         with self._lock:
             if self._federation is None:
-                rows, (min_cluster_size, threads) = self.partition.rows(), self._settings
+                rows, (min_cluster_size, n_threads) = self.partition.rows(), self._settings
                 grouped: dict[str, Any] = {}
                 if isinstance(rows, GroupRows):
                     rows, people, within = rows
@@ -127,7 +127,7 @@ class HeldPartition:
                 self._federation = Simulation.from_rows(
                     {self.name: rows},
                     min_cluster_size=min_cluster_size,
-                    threads=threads,
+                    n_threads=n_threads,
                     exact_sums=True,
                     **grouped,
                 )

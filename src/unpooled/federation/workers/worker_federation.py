@@ -23,13 +23,12 @@ from unpooled.federation.workers.partition import (
 )
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, Asks
-from unpooled.protocol.exchange import Aggregate, Part, Replies, Request, RequestId
-from unpooled.protocol.messages import SiteId, Summable
+from unpooled.protocol.exchange import Aggregate, Federation, Part, Replies, Request, RequestId
+from unpooled.protocol.messages import Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import partial_sum
 
 A = TypeVar("A")
 B = TypeVar("B")
-F = TypeVar("F")
 
 
 class Workers(Protocol):
@@ -65,7 +64,7 @@ def workers_of(executor: Any) -> Workers:
     )
 
 
-class WorkerFederation:
+class WorkerFederation(Federation):
     """A federation of sites whose rows are partitions on workers. Totals are exact sums, rounded once.
 
     The partitions of a site answer together as one site with a sum or the schema. A question whose replies
@@ -79,15 +78,14 @@ class WorkerFederation:
         Holds the rows: Processes, a Dask Client or an executor of concurrent.futures.
     min_cluster_size
         Smallest number of rows in a cluster that a site discloses; above 1 a site must be in one partition.
-    threads
+    n_threads
         Threads of the kernels in a worker.
     columns
         How the columns of a site's partitions must agree: "same", "common" or "any".
     """
 
     exact_sums = True
-    secure = False
-    federations: tuple[SiteId, ...] = ()
+    rows: int
 
     def __init__(
         self,
@@ -95,7 +93,7 @@ class WorkerFederation:
         executor: Any,
         *,
         min_cluster_size: int = 1,
-        threads: int = 1,
+        n_threads: int = 1,
         columns: str = "same",
     ) -> None:
         self._workers = workers_of(executor)
@@ -108,9 +106,10 @@ class WorkerFederation:
             self._parts[site] = tuple(next(numbers) for _ in several)
             names = [site] if len(several) == 1 else [f"{site}/{i:04}" for i in range(len(several))]
             held += [
-                HeldPartition(number, name, partition, min_cluster_size, threads)
+                HeldPartition(number, name, partition, min_cluster_size, n_threads)
                 for number, name, partition in zip(self._parts[site], names, several, strict=True)
             ]
+        self.sites = tuple(self._parts)
         if not held:
             raise InputError("a federation needs at least one site, got 0")
         self._workers.hold(held)
@@ -118,15 +117,7 @@ class WorkerFederation:
         self.rows_of = {site: sum(counts[i] for i in numbers) for site, numbers in self._parts.items()}
         self.rows = sum(self.rows_of.values())
 
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(self._parts)
-
-    def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the fingerprints of its members' keys: partitions have none."""
-        return ()
-
-    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Reply]]:
         for ask in asks:
             self._check_ask(ask)
         # down: to every partition the questions to its site; up: one sum in a tree
@@ -184,19 +175,6 @@ class WorkerFederation:
             return merged({str(i): reply for i, reply in enumerate(replies)}, self._columns)
         except SchemaMismatchError as error:
             raise InputError(f"{site}: {str(error).replace('its sites', 'its partitions')}") from error
-
-
-def put_on_workers(
-    empty: F, executor: Any, rows: Any, min_cluster_size: int, threads: int | None, *without: Any
-) -> F:
-    """Turn an empty Simulation into one whose rows are on the workers of an executor."""
-    if any(value is not None for value in without):
-        raise InputError("weights, within and secure cannot be used with an executor")
-    workers = WorkerFederation(rows, executor, min_cluster_size=min_cluster_size, threads=threads or 1)
-    federation: Any = empty
-    federation._pool, federation._remote, federation._names = None, workers, workers.sites
-    federation.exact_sums, federation.rows = True, workers.rows
-    return empty
 
 
 def _modules(parts: Sequence[Part]) -> tuple[str, ...]:
