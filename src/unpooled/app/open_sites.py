@@ -17,8 +17,8 @@ from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 
-if TYPE_CHECKING:
-    from unpooled.federation.workers import WorkerFederation
+if TYPE_CHECKING:  # an optional package
+    from unpooled.federation.workers.dask_cluster import DaskFederation
 
 _ASKED_IN_CLEAR = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
@@ -57,7 +57,7 @@ NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sou
 class OpenedSites:
     """The sites of a job in this process, and what was learnt while their sources were read."""
 
-    federation: "Simulation | LocalFederation | WorkerFederation"
+    federation: "Simulation | LocalFederation | DaskFederation"
     facts: ReadingFacts
 
 
@@ -66,7 +66,7 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
     left_out: dict[str, str] = {}
     blank_rows: dict[str, int] = {}
     reading = _reading(job)
-    federation: Simulation | LocalFederation | WorkerFederation
+    federation: Simulation | LocalFederation | DaskFederation
     if job.dask:
         federation = on_dask(job, reading, left_out.__setitem__)
     else:
@@ -77,25 +77,19 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
             blank_rows.__setitem__,
         )
         rows = _summary_tables(job, tables, left_out) if job.protect == "summary" else tables
-        federation = _federation(job, rows, threads)
+        if job.secure:
+            federation = LocalFederation.from_rows(
+                rows,
+                min_cluster_size=job.minimum,
+                secure=SecureSums(),
+                allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
+            )
+        else:
+            federation = Simulation.from_rows(
+                rows, min_cluster_size=job.minimum, n_threads=threads, exact_sums=job.exact_sums
+            )
     ks = _possible_ks(job, federation.rows)
     return OpenedSites(federation, ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks))
-
-
-def _federation(
-    job: Job, rows: Mapping[str, Table] | Mapping[str, SummaryTable], threads: int | None
-) -> Simulation | LocalFederation:
-    """Return the sites in this process: asked with bytes under secure sums, else by kernel calls."""
-    if job.secure:
-        return LocalFederation.from_rows(
-            rows,
-            min_cluster_size=job.minimum,
-            secure=SecureSums(),
-            allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
-        )
-    return Simulation.from_rows(
-        rows, min_cluster_size=job.minimum, n_threads=threads, exact_sums=job.exact_sums
-    )
 
 
 def _reading(job: Job) -> Reading:
