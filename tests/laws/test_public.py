@@ -41,6 +41,7 @@ def test_public_names():
         "Simulation",
         "KFed",
         "Lloyd",
+        "LocalFederation",
         "Method",
         "MiniBatch",
         "Private",
