@@ -7,11 +7,12 @@ site could send is dropped: the round goes on without it, and records the site a
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unpooled.errors import CodecError, ReplyError
 from unpooled.federation.membership import Membership
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.privacy.secure_sum.stage_messages import AskMasked
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Asks
 from unpooled.protocol.consistency import ConsistencyCheck
@@ -29,6 +30,9 @@ from unpooled.protocol.exchange import (
 )
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
 from unpooled.protocol.partial_sum import PartialSum
+
+if TYPE_CHECKING:
+    from unpooled.privacy.secure_sum.sum_coordinator import SecureSummation
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 _HEAD = re.compile("[0-9]{1,18}:[0-9a-f]{64}")  # of a site's log: the number of its last line, and its hash
@@ -61,7 +65,7 @@ def check_response(request: Request, response: Response) -> None:
     if len(response.replies) != len(request.parts):
         raise ReplyError(f"{len(response.replies)} replies to {len(request.parts)} questions")
     stages = (part.question for part in request.parts if part.verb == STAGE)
-    masked = {index for question in stages for index in getattr(question, "parts", ())}
+    masked = {index for stage in stages if isinstance(stage, AskMasked) for index in stage.parts}
     for part, reply in zip(request.parts, response.replies, strict=True):
         if isinstance(reply, Refusal):
             continue
@@ -125,11 +129,11 @@ class RemoteFederation(Federation):
         self._limit = max_response_bytes
         self._consistency = ConsistencyCheck()
         self._unanswered: dict[SiteId, str] = {}  # why federations have not reported their members
-        self._secure_sums: Any = None
+        self._secure_sums: SecureSummation | None = None
         if secure is not None:
-            from unpooled.privacy.secure_sum.sum_coordinator import SecureSummation
+            from unpooled.privacy.secure_sum import sum_coordinator
 
-            self._secure_sums = SecureSummation(
+            self._secure_sums = sum_coordinator.SecureSummation(
                 tuple(transport.sites), self._exchange, secure, sign, self.federations
             )
 

@@ -99,7 +99,7 @@ def meaning_of(name: str) -> str:
     return (docstring or "").strip().partition("\n")[0]
 
 
-def encode(message: Any) -> bytes:
+def encode(message: object) -> bytes:
     """Return the bytes of a message; equal messages give equal bytes."""
     arrays: list[npt.NDArray[Any]] = []
     skeleton = _write(message, arrays)
@@ -143,7 +143,7 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
     return message
 
 
-def wrap(message: Any) -> bytes:
+def wrap(message: object) -> bytes:
     """Return a message for a wire: its checksum, then its bytes."""
     data = encode(message)
     return _checksum(data) + data
@@ -166,14 +166,14 @@ def _checksum(data: bytes) -> bytes:
     return blake2b(data, digest_size=_CHECKSUM).digest()
 
 
-def numbers(message: Any) -> int:
+def numbers(message: object) -> int:
     """Return the number of array entries in a message."""
     arrays: list[npt.NDArray[Any]] = []
     _write(message, arrays)
     return sum(a.size for a in arrays)
 
 
-def field_names(cls: Any) -> tuple[str, ...]:
+def field_names(cls: type[Any]) -> tuple[str, ...]:
     """Return the names of a message's fields, in order; cached, since they are needed often."""
     if cls not in _field_names:
         _field_names[cls] = tuple(f.name for f in dataclasses.fields(cls))
@@ -183,7 +183,7 @@ def field_names(cls: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------- writing the skeleton
 
 
-def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
+def _write(value: object, arrays: list[npt.NDArray[Any]]) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, np.ndarray):
@@ -213,7 +213,7 @@ def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
     return _write(value, arrays)
 
 
-def _could_travel(value: Any) -> bool:
+def _could_travel(value: object) -> bool:
     return dataclasses.is_dataclass(value) and _wire_name(type(value)) is None
 
 
@@ -231,7 +231,7 @@ def _padded(data: bytes, fill: bytes = b"\0") -> bytes:
 # ---------------------------------------------------------------- reading the skeleton
 
 
-def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
+def _read_arrays(table: object, data: bytes, start: int) -> list[npt.NDArray[Any]]:
     if not isinstance(table, list):
         raise CodecError("the table of arrays is not a list")
     arrays = []
@@ -252,7 +252,7 @@ def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
     return arrays
 
 
-def _read(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int) -> Any:
+def _read(node: object, arrays: list[npt.NDArray[Any]], used: set[int], depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise CodecError(f"the message is nested deeper than {_MAX_DEPTH}")
     if node is None or type(node) in _PLAIN:
@@ -292,13 +292,13 @@ def _build(name: str, values: dict[str, Any]) -> Any:
         raise CodecError(f"{name} refuses its values: {error}") from error
 
 
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: type[Any]) -> dict[str, Any]:
     if cls not in _field_types:
         _field_types[cls] = field_hints(cls)
     return _field_types[cls]
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     """True if a value fits a field's annotation, for the kinds of annotation that messages use."""
     if hint is type(value):  # first, since most fields are a plain str, float, int or bool
         return True
@@ -331,5 +331,5 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, cls) if isinstance(cls, type) else False
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__

@@ -6,14 +6,14 @@ sd sqrt(n / m - 1). The check does not detect a site whose false replies are con
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from unpooled.errors import ReplyError
+from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.declarations import Count
 from unpooled.protocol.exchange import Request
-from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
+from unpooled.protocol.messages import MaskedElsewhere, Question, Refusal, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.typing import FloatArray
 
@@ -36,7 +36,7 @@ class _Site:
 
     rows: float = np.inf
     # by transform, which is kept alive
-    moments: dict[int, tuple[Any, ReportedTotals]] = field(default_factory=dict)
+    moments: dict[int, tuple[Transform | None, ReportedTotals]] = field(default_factory=dict)
 
 
 class ConsistencyCheck:
@@ -70,15 +70,15 @@ class ConsistencyCheck:
                 known.moments.setdefault(id(part.transform), (part.transform, reported))
 
 
-def _check_counts(question: Any, reply: Reply, rows: float) -> None:
+def _check_counts(question: Question[Reply], reply: Reply, rows: float) -> None:
     if not np.isfinite(rows):
         return
     for name, figure in question.figures().items():
         if not isinstance(figure, Count):
             continue
         counts = np.where(np.isfinite(value := getattr(reply, name)), value, 0.0)
-        if name == getattr(reply, "cells", ""):
-            if not getattr(reply, "divided", False):
+        if isinstance(reply, Summable) and name == reply.cells:
+            if not reply.divided:
                 continue
             counts = counts.sum(axis=-1)
         largest = float(counts.max(initial=0.0))
@@ -86,7 +86,7 @@ def _check_counts(question: Any, reply: Reply, rows: float) -> None:
             raise ReplyError(f"{name} of {largest:g}, where the site stated {rows:g} rows")
 
 
-def _check_means(question: Any, reply: Reply, stated: ReportedTotals) -> None:
+def _check_means(question: Question[Reply], reply: Reply, stated: ReportedTotals) -> None:
     cells = reply.cell_means(question)
     if cells is None or stated.mean is None or stated.variance is None:
         return

@@ -11,12 +11,13 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.errors import ReplyError
 from unpooled.protocol.field_types import field_hints
@@ -170,7 +171,7 @@ class Bytes(Declaration):
 
 
 @once
-def declared(cls: Any) -> Mapping[str, Declaration]:
+def declared(cls: type[Any]) -> Mapping[str, Declaration]:
     """Return the declarations of a message's fields, by name; fields without one are left out."""
     hints = typing.get_type_hints(cls, include_extras=True)
     declarations = {}
@@ -182,7 +183,7 @@ def declared(cls: Any) -> Mapping[str, Declaration]:
 
 
 @once
-def undeclared(cls: Any) -> tuple[str, ...]:
+def undeclared(cls: type[Any]) -> tuple[str, ...]:
     """Return the fields of a message that hold more than text or a yes or no and have no declaration.
 
     Any of them might decide how long a site works, or how much memory it needs.
@@ -193,12 +194,12 @@ def undeclared(cls: Any) -> tuple[str, ...]:
 
 
 @once
-def whole_numbers(cls: Any) -> tuple[str, ...]:
+def whole_numbers(cls: type[Any]) -> tuple[str, ...]:
     """Return the fields of a message that are whole numbers: an axis of that name has that length."""
     return tuple(name for name, hint in field_hints(cls).items() if hint is int)
 
 
-def _is_plain(hint: Any) -> bool:
+def _is_plain(hint: object) -> bool:
     """True for texts, yes or no, None, and as many of them as the annotation allows."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType, tuple):
@@ -206,13 +207,13 @@ def _is_plain(hint: Any) -> bool:
     return origin is typing.Literal or hint in (str, bool, type(None))
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
+def shape_of(value: npt.ArrayLike) -> tuple[int, ...]:
     """Return the lengths of a field's axes: of an array all of them, of a tuple its own length."""
     return (len(value),) if isinstance(value, tuple) else np.shape(value)
 
 
 @once
-def figures(cls: Any) -> Mapping[str, Figure]:
+def figures(cls: type[Any]) -> Mapping[str, Figure]:
     """Return the declared figures of a reply class."""
     return {name: figure for name, figure in declared(cls).items() if isinstance(figure, Figure)}
 
@@ -237,7 +238,7 @@ def expected(declaration: Declaration, known: Mapping[str, int]) -> str:
 
 
 def check_field(
-    name: str, value: Any, declaration: Declaration, known: dict[str, int], sites: int = 1
+    name: str, value: Sized, declaration: Declaration, known: dict[str, int], sites: int = 1
 ) -> None:
     """Raise ReplyError unless a field of a reply, or of the sum over ``sites``, fits its declaration.
 
@@ -274,7 +275,7 @@ def check_field(
         raise ReplyError(f"{name} holds {largest:g}, the largest possible is {high:g}")
 
 
-def declared_fields(question: Any, kind: type[Declaration]) -> Iterator[tuple[str, Any, Any]]:
+def declared_fields(question: object, kind: type[Declaration]) -> Iterator[tuple[str, Any, Any]]:
     """Return the fields of a question with a declaration of one kind: name, declaration, array."""
     for name, declaration in declared(type(question)).items():
         value = getattr(question, name)

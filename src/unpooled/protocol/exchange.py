@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any, Generic
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.errors import ReplyError, TooFewAnswersError
 from unpooled.protocol import codec
@@ -88,7 +89,9 @@ class SiteSeeds:
     def __getitem__(self, span: slice) -> "SiteSeeds":
         return replace(self, sites=self.sites[span])
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[np.uint64]:
         seeds = [site_seed(self.request_id, self.part, site) for site in self.sites]
         return np.array(seeds, dtype=np.uint64)
 
@@ -144,7 +147,7 @@ class Transport(ABC):
         """
 
 
-def size(message: Any) -> tuple[int, int]:
+def size(message: Message) -> tuple[int, int]:
     """Return (numbers, bytes) of a message: the number of its array entries, and its length when encoded."""
     kind: Any = type(message)
     if isinstance(message, Reply):
@@ -155,7 +158,7 @@ def size(message: Any) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _size_of(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
+def _size_of(cls: type[Any], shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
     message = object.__new__(cls)  # filled with zeros, since only shapes matter
     for name, (dtype, shape) in zip(cls.__match_args__, shapes, strict=True):
         object.__setattr__(message, name, np.zeros(shape, dtype))

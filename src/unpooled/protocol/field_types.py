@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 
-def field_hints(cls: Any) -> dict[str, Any]:
+def field_hints(cls: type[Any]) -> dict[str, Any]:
     """Return the annotations of a dataclass by field, with names of types replaced by the types.
 
     ``numpy.typing.NDArray`` is such a name since numpy 2.5: it comes from a ``type`` statement.

@@ -16,11 +16,14 @@ import numpy as np
 
 from unpooled.errors import InputError, ReplyError
 from unpooled.protocol import codec, declarations
-from unpooled.protocol.declarations import Declaration, Figure, Length, Repeats, Scalar
+from unpooled.protocol.declarations import Declaration, Figure, Length, Mean, Repeats, Scalar, Sum
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.site_id import SiteId as SiteId
 from unpooled.protocol.suppression import zero_suppressed
 from unpooled.typing import FloatArray
+
+if typing.TYPE_CHECKING:
+    from unpooled.protocol.consistency import ReportedTotals
 
 
 class Message:
@@ -33,7 +36,7 @@ class Message:
 
     __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of its fields, as dataclasses set them
 
-    def __init_subclass__(cls, *, prefix: str = "", abstract: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, prefix: str = "", abstract: bool = False, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if not abstract:
             codec.register(cls, prefix)
@@ -48,11 +51,11 @@ class Reply(Message, abstract=True):
     def check(self, question: Any) -> None:
         """Raise ReplyError if the numbers of this reply contradict each other."""
 
-    def reported_totals(self, question: Any) -> Any:
+    def reported_totals(self, question: Any) -> "ReportedTotals | None":
         """Return the totals over all rows of a site that the reply reports (ReportedTotals), or None."""
         return None
 
-    def cell_means(self, question: Any) -> Any:
+    def cell_means(self, question: Any) -> tuple[FloatArray, FloatArray] | None:
         """Return the means (..., d) of clusters of transformed rows, and their sizes (...); or None."""
         return None
 
@@ -224,7 +227,7 @@ class Question(Message, Generic[R], abstract=True):
 
 
 @declarations.once
-def _reply_type(question: Any) -> type[Reply]:
+def _reply_type(question: type[Question[R]]) -> type[Reply]:
     for base in question.__mro__:
         for parent in getattr(base, "__orig_bases__", ()):
             if issubclass(typing.get_origin(parent) or object, Question):
@@ -235,14 +238,14 @@ def _reply_type(question: Any) -> type[Reply]:
 
 
 @declarations.once
-def _figure_axes(question: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _figure_axes(question: type[Question[R]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The fields of the reply that hold numbers, and the axes of each."""
     return tuple((name, figure.axes) for name, figure in declarations.figures(question.reply_type()).items())
 
 
 @declarations.once
-def _undeclared(question: Any) -> str:
-    reply: Any = question.reply_type()
+def _undeclared(question: type[Question[R]]) -> str:
+    reply = question.reply_type()
     if not question.reads:
         return 'what it reads (reads = "rows", "table" or "nothing")'
     if reply is Reply:
@@ -251,7 +254,8 @@ def _undeclared(question: Any) -> str:
     declared = declarations.declared(reply)
     missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in declared]
     for name, declaration in declared.items():
-        rows = getattr(declaration, "rows", "site")
-        if rows != "site" and not isinstance(declared.get(rows), declarations.Count):
-            missing.append(f"the count {rows!r} of the rows behind {name} of its reply")
+        if not isinstance(declaration, Sum | Mean) or declaration.rows == "site":
+            continue
+        if not isinstance(declared.get(declaration.rows), declarations.Count):
+            missing.append(f"the count {declaration.rows!r} of the rows behind {name} of its reply")
     return ", ".join(missing)

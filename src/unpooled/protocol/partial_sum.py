@@ -49,12 +49,12 @@ class PartialSum(Reply):
     @property
     def shapes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The name and shape of every field of the sum."""
-        names = codec.field_names(codec.class_named(self.kind))
+        names = codec.field_names(_class_named(self.kind))
         return tuple((name, limbs.shape[1:]) for name, limbs in zip(names, self.limbs, strict=True))
 
-    def reply(self, kind: Any = None) -> Any:
+    def reply(self, kind: type[Any] | None = None) -> Any:
         """Return the sum as a reply of class ``kind`` (default: the named one), each number rounded once."""
-        kind = codec.class_named(self.kind) if kind is None else kind
+        kind = _class_named(self.kind) if kind is None else kind
         return kind(*(one.rounded() for one in self.sums))
 
     def suppress_below(self, figures: Mapping[str, Figure], minimum: float) -> "PartialSum":
@@ -80,7 +80,7 @@ class PartialSum(Reply):
 
         TooFewAnswersError if too few sites have any rows at all.
         """
-        reply, figures = self.reply(), figures_of(codec.class_named(self.kind))
+        reply, figures = self.reply(), figures_of(_class_named(self.kind))
         mass = {name: getattr(reply, name) for name in counts_in(figures)}
         for name, count in mass.items():
             if count.shape == (1,) and 0 < sites.contributors(name) < sites.min_contributors:
@@ -93,7 +93,7 @@ class PartialSum(Reply):
 
     def check_for(self, question: Question[Any]) -> None:
         """Raise ReplyError unless this can be the sum of honest answers to a question."""
-        kind: Any = question.reply_type()
+        kind = question.reply_type()
         name = codec.name_of(kind)
         if self.kind != name or not issubclass(kind, Summable):
             raise ReplyError(f"a sum of {self.kind} where {name} was asked for")
@@ -105,6 +105,14 @@ class PartialSum(Reply):
             if limbs.ndim < 1 or not (low >= LOW and low + len(limbs) <= HIGH):
                 raise ReplyError(f"a sum of {name} that is not a sum of numbers")
         question.check_reply(self.reply(kind), self.sites)
+
+
+def _class_named(kind: str) -> type[Any]:
+    """Return the class of the replies in a sum; raise ReplyError if no imported module defines it."""
+    known = codec.class_named(kind)
+    if known is None:
+        raise ReplyError(f"a sum of {kind}, which is not known here")
+    return known
 
 
 class ExactTotal:
@@ -123,7 +131,7 @@ class ExactTotal:
             if isinstance(part, PartialSum):
                 self._kind, count, sums = part.kind, part.sites, list(part.sums)
                 if self._min_contributors > 1:
-                    kind = codec.class_named(part.kind)
+                    kind = _class_named(part.kind)
                     self._contributors.add(kind, _with_axis(part.reply()), part.min_contributors)
             else:
                 kind = type(part.reply)

@@ -181,14 +181,14 @@ def run_from_checkpoint(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
     return Run(state, tuple(log.records), build_algorithm(algorithm).finished(state), log.run)
 
 
-def _digest(algorithm: Any) -> str:
+def _digest(algorithm: object) -> str:
     return hashlib.sha256(codec.encode(algorithm)).hexdigest()
 
 
 class _History:
     """The growing history of a run, which can be saved and restored."""
 
-    def __init__(self, run: str, algorithm: Any, sites: tuple[SiteId, ...], seed: int) -> None:
+    def __init__(self, run: str, algorithm: object, sites: tuple[SiteId, ...], seed: int) -> None:
         self.run, self._algorithm, self.sites, self.seed = run, algorithm, sites, seed
         self.records: list[RoundRecord] = []
 
@@ -207,7 +207,7 @@ class _History:
         self.records.append(record)
         return record
 
-    def save(self, path: Path, state: Any) -> None:
+    def save(self, path: Path, state: State) -> None:
         distinct: list[tuple[tuple[str, ...], Any]] = []
         index: list[int] = []
         seen: dict[int, int] = {}

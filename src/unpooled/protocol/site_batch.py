@@ -7,7 +7,7 @@ would reveal it.
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +66,7 @@ class SiteBatch:
     seeds: Any  # (S,) uint64, for random draws: determined by (seed, site, round, exchange, part)
     minimum: float = 1.0
     threads: int = 1
-    memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) a site's memory within a run
+    memory: Sequence[dict[str, Any]] = field(default=())  # (S,) a site's memory within a run
     noise: tuple[Any, ...] = ()  # (S,) the Noise that each site was charged for, where the question takes it
     grouped: bool = False  # rows are groups, and weights the numbers of their people
     within: FloatArray | None = None  # (S, d) variance within groups, where rows are groups
@@ -191,14 +191,18 @@ class SiteMemories(Sequence[dict[str, Any]]):
     def __init__(self, known: dict[int, dict[str, Any]], sites: Sequence[int]) -> None:
         self._known, self._sites = known, sites
 
-    def for_sites(self, sites: Sequence[int]) -> Any:
+    def for_sites(self, sites: Sequence[int]) -> "SiteMemories":
         """Return the memories of some sites, by their numbers."""
         return SiteMemories(self._known, sites)
 
     def __len__(self) -> int:
         return len(self._sites)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> "SiteMemories": ...
+    def __getitem__(self, at: int | slice) -> "dict[str, Any] | SiteMemories":
         if isinstance(at, slice):
             return self.for_sites(self._sites[at])
         return self._known.setdefault(self._sites[at], {})

@@ -14,17 +14,18 @@ For example, with a minimum of 5 and cells of 1, 7 and 9 rows, a site discloses 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
-from unpooled.protocol.declarations import Count, Figure
+from unpooled.protocol.declarations import Count, Figure, Mean, Sum
 from unpooled.protocol.declarations import figures as figures_of
 from unpooled.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
+    from unpooled.protocol.messages import Summable
     from unpooled.protocol.site_batch import SiteBatch
 
 # ---------------------------------------------------------------- minimum size
@@ -153,7 +154,8 @@ def counts_in(figures: Mapping[str, Figure]) -> tuple[str, ...]:
 
 def belonging(figures: Mapping[str, Figure], count: str) -> tuple[str, ...]:
     """Return the names of the sums and means that belong to a count."""
-    return tuple(name for name, figure in figures.items() if getattr(figure, "rows", "") == count)
+    sums = {name: figure for name, figure in figures.items() if isinstance(figure, Sum | Mean)}
+    return tuple(name for name, figure in sums.items() if figure.rows == count)
 
 
 @dataclass(eq=False)
@@ -167,11 +169,13 @@ class ContributorCounts:
     """
 
     min_contributors: int
-    _kind: Any = None
+    _kind: "type[Summable] | None" = None
     _present: dict[str, list[BoolArray]] = field(default_factory=dict)  # by count: (S, *cells), in blocks
     _weights: list[npt.NDArray[np.int64]] = field(default_factory=list)  # (S,) sites behind each entry
 
-    def add(self, kind: Any, arrays: Mapping[str, npt.NDArray[np.float64]], weight: int = 1) -> None:
+    def add(
+        self, kind: "type[Summable]", arrays: Mapping[str, npt.NDArray[np.float64]], weight: int = 1
+    ) -> None:
         """Add replies, each field with a leading axis of members; a member stands for ``weight`` sites."""
         self._kind, figures = kind, figures_of(kind)
         for name in counts_in(figures):
@@ -187,6 +191,7 @@ class ContributorCounts:
     def disclosed(self, mass: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, BoolArray]:
         """Return, by count, the mask of its disclosed cells; ``mass`` are the counts in the sum."""
         weights = np.concatenate(self._weights)
+        assert self._kind is not None, "no replies were added"
         cells, out = self._kind.cells, dict[str, BoolArray]()
         for name, blocks in self._present.items():
             there = np.concatenate(blocks)

@@ -100,7 +100,9 @@ class DaskWorkers:
                         self._wait(list(sent), timeout=_POLL, return_when="FIRST_COMPLETED")
         return add(done)
 
-    def _sent(self, do: Any, inputs: Mapping[int, Any], add: Any) -> dict[Any, tuple[str, set[int]]]:
+    def _sent(
+        self, do: Callable[[Any, A], B], inputs: Mapping[int, A], add: Callable[[Sequence[B]], B]
+    ) -> dict[Any, tuple[str, set[int]]]:
         """Submit a task to every worker, with the partitions that it answers for."""
         self._assign(self._addresses())
         shares: dict[str, set[int]] = {}

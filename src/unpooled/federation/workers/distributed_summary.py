@@ -35,7 +35,7 @@ _lock = Lock()
 
 def summary_partitions(
     rows: Mapping[SiteId, RowPartition | Sequence[RowPartition]],
-    executor: Any,
+    executor: object,
     settings: SummarySettings | None = None,
     on_left_out: Callable[[SiteId, str], None] | None = None,
 ) -> dict[SiteId, list[RowPartition]]:
@@ -110,7 +110,7 @@ class AskGroups:
 
 def measure_partition(held: HeldRows, ask: Any) -> _Sums:
     """Return the answer of a partition to a measure, on a worker."""
-    return with_partition_name(  # type: ignore[no-any-return]
+    return with_partition_name(
         held, lambda: {(held.site, key): value for key, value in ask.answer(held.part).items()}
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -16,10 +16,16 @@ from unpooled.data import Table
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, SiteFailedError, UnpooledError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Ask, Transform
-from unpooled.protocol.exchange import Aggregate, Request, size
+from unpooled.protocol.algorithm import Ask, Transform, Verb
+from unpooled.protocol.exchange import Aggregate, Replies, Request, size
+from unpooled.protocol.messages import Reply
 from unpooled.protocol.partial_sum import partial_sum
 from unpooled.typing import FloatArray
+
+if TYPE_CHECKING:
+    from unpooled.federation.simulation import Simulation
+
+T = TypeVar("T")
 
 _MAX_TRANSFORMS = 4  # transforms of earlier questions that a worker keeps
 
@@ -105,7 +111,7 @@ class HeldPartition:
     ) -> None:
         self.number, self.name, self.partition = number, name, partition
         self._settings = (min_cluster_size, n_threads)
-        self._federation: Any = None
+        self._federation: Simulation | None = None
         self._transforms: dict[bytes, Transform] = {}
         self._lock = Lock()
 
@@ -113,7 +119,7 @@ class HeldPartition:
         return HeldPartition, (self.number, self.name, self.partition, *self._settings)
 
     @property
-    def federation(self) -> Any:
+    def federation(self) -> "Simulation":
         """Its rows as a federation of one site, read at the first use."""
         from unpooled.federation.simulation import Simulation
 
@@ -139,15 +145,14 @@ class HeldPartition:
             import_module(module)
         request: Request = codec.decode(addressed.request, expect=Request)
         parts = {part.index: part for part in request.parts}
-        nothing: Ask[Any] = Ask("each", (), request.parts[0].question)
+        nothing: Ask[Reply] = Ask("each", (), request.parts[0].question)
         asks = [nothing] * (max(parts) + 1)
         for index, part in parts.items():  # at their own indices: sites' draws depend on them
-            verb: Any = part.verb
-            asks[index] = Ask(verb, (self.name,), part.question, self._known(part.transform))
+            asks[index] = Ask(cast(Verb, part.verb), (self.name,), part.question, self._known(part.transform))
         replies_by_ask = self.federation.ask(request.request_id, tuple(asks))
         return {index: self._portion(replies_by_ask[index]) for index in parts}
 
-    def _portion(self, gathered: Any) -> PartialAnswer:
+    def _portion(self, gathered: Replies[Reply]) -> PartialAnswer:
         if isinstance(gathered, Aggregate):
             return PartialAnswer(codec.encode(gathered.partial_sum()), (), gathered.size)
         (reply,) = gathered.replies
@@ -165,7 +170,7 @@ class HeldPartition:
 
 def row_counts(held: HeldPartition, _: None) -> dict[int, int]:
     """Return the number of rows of a partition, by the partition's number."""
-    return with_partition_name(held, lambda: {held.number: held.federation.rows})  # type: ignore[no-any-return]
+    return with_partition_name(held, lambda: {held.number: held.federation.rows})
 
 
 def counts_of_all(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
@@ -175,7 +180,7 @@ def counts_of_all(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
 
 def answer_partition(held: HeldPartition, request: PartitionRequest) -> PartialAnswers:
     """Return the answer of a partition, on a worker."""
-    return with_partition_name(held, lambda: held.answer(request))  # type: ignore[no-any-return]
+    return with_partition_name(held, lambda: held.answer(request))
 
 
 def add_answers(answers: Sequence[PartialAnswers]) -> PartialAnswers:
@@ -187,7 +192,7 @@ def add_answers(answers: Sequence[PartialAnswers]) -> PartialAnswers:
     }
 
 
-def with_partition_name(held: HeldByWorker, act: Callable[[], Any]) -> Any:
+def with_partition_name(held: HeldByWorker, act: Callable[[], T]) -> T:
     """Return the result of ``act``; an error names the partition, in a class that can be pickled."""
     try:
         return act()

@@ -106,7 +106,13 @@ class PoolWorkers:
             f"worker processes died {_MAX_ATTEMPTS} times in one exchange. Do they have enough memory?"
         )
 
-    def _sent(self, slot: int, do: Any, share: Mapping[int, Any], add: Any) -> "Future[Any]":
+    def _sent(
+        self,
+        slot: int,
+        do: Callable[[Any, A], B],
+        share: Mapping[int, A],
+        add: Callable[[Sequence[B]], B],
+    ) -> "Future[B]":
         fair = -(-len(self._partitions) // self._n_processes) if self._n_processes else 0
         work = [(self._partitions[number], one) for number, one in share.items()]
         try:

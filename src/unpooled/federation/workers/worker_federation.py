@@ -46,7 +46,7 @@ class Workers(Protocol):
         """Apply ``do`` to every partition in ``inputs``, on its worker; ``add`` the results in a tree."""
 
 
-def workers_of(executor: Any) -> Workers:
+def workers_of(executor: object) -> Workers:
     """Return the workers of Processes, of a Dask Client, or of any executor of concurrent.futures."""
     from unpooled.federation.workers.process_pool import PoolWorkers, Processes
 
@@ -90,7 +90,7 @@ class WorkerFederation(Federation):
     def __init__(
         self,
         rows: Mapping[SiteId, RowPartition | Sequence[RowPartition]],
-        executor: Any,
+        executor: object,
         *,
         min_cluster_size: int = 1,
         n_threads: int = 1,
@@ -182,9 +182,11 @@ def _modules(parts: Sequence[Part]) -> tuple[str, ...]:
     return tuple(sorted({kind.__module__ for kind in kinds}))
 
 
-def checked_partitions(site: SiteId, value: Any, min_cluster_size: int = 1) -> tuple[RowPartition, ...]:
+def checked_partitions(
+    site: SiteId, value: RowPartition | Sequence[RowPartition], min_cluster_size: int = 1
+) -> tuple[RowPartition, ...]:
     """Return the partitions of a site; raise InputError, with its name, if there are none."""
-    partitions: tuple[Any, ...] = (value,) if isinstance(value, RowPartition) else tuple(value)
+    partitions = (value,) if isinstance(value, RowPartition) else tuple(value)
     if not partitions:
         raise InputError(f"{site}: a site needs at least one partition, got 0")
     for partition in partitions:

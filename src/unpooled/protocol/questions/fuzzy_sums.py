@@ -7,7 +7,7 @@ rows / minimum cells: every cell is a sum over all rows, so many cells of few ro
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -25,7 +25,7 @@ _CHUNK = 16384  # rows at a time where the memberships themselves are needed
 _CELLS = 1 << 22  # memberships, or products with vectors, at a time; fewer rows then
 
 
-def check_m(m: Any, where: str) -> None:
+def check_m(m: object, where: str) -> None:
     """Raise InputError for a fuzzifier m for which memberships are not defined."""
     if isinstance(m, bool) or not isinstance(m, int | float | np.integer | np.floating) or not 1 < m < np.inf:
         raise InputError(
