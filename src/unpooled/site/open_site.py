@@ -110,6 +110,7 @@ def open_site(
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
+    rows = _from_rows(table, policy, weights)  # before any file is made
     with ExitStack() as opened:
         log = None if home is None else _open_log(home, what)
         if log is not None:
@@ -118,8 +119,10 @@ def open_site(
         opened.callback(ledger.close)
         if home is not None and log is not None:
             _check_folder(home, log, ledger, policy, study)
+        if rows is not None and home is not None:
+            _check_rows_allowed(home, policy.protect.mode)
         erasures = ErasureGuard(None if home is None else home / ERASURES)  # before the table is read
-        source = _answer_source(table, policy, home, weights)
+        source = _from_summary(table, policy, home) if rows is None else rows
         recorder = AuditLog(
             name,
             policy,
@@ -258,44 +261,41 @@ class AnswerSource(NamedTuple):
         return cls(summary.matrix(), summary.people, within, grouped=True, digest=digest)
 
 
-def _answer_source(
-    table: TableLike | None, policy: Policy, home: Path | None, weights: FloatArray | None
-) -> AnswerSource:
+def _from_rows(table: TableLike | None, policy: Policy, weights: FloatArray | None) -> AnswerSource | None:
+    """The rows that a site answers from by its policy; None if it answers from a summary table."""
     mode = policy.protect.mode
+    if weights is not None and mode == "summary":
+        raise InputError(
+            "weights of rows do not go with a summary table, in which every person counts once. Open the "
+            "site without weights."
+        )
     if mode == "summary":
-        if weights is not None:
-            raise InputError(
-                "weights of rows do not go with a summary table, in which every person counts once. Open the "
-                "site without weights."
-            )
-        source = AnswerSource.from_summary(*_summary(table, policy, home))
-        if home is not None and not SummaryFolder(home).registered:
-            SummaryFolder(home).check_nobody_erased("a summary table without a person column")
-        return source
+        return None
     if table is None:
         raise InputError(f'mode = "{mode}" answers from rows, and there is no table. Give the rows as table.')
-    if home is not None:
-        SummaryFolder(home).check_nobody_erased(f'mode = "{mode}", which answers from rows,')
+    if weights is not None and mode == "dp":
+        raise InputError(
+            "weights of rows do not go with differential privacy: a weight would scale what a row adds. "
+            "Open the site without weights."
+        )
     if mode == "dp":
-        if weights is not None:
-            raise InputError(
-                "weights of rows do not go with differential privacy: a weight would scale what a row adds. "
-                "Open the site without weights."
-            )
-        return AnswerSource(_declared(as_table(table), policy, home))
+        return AnswerSource(_declared(as_table(table), policy))
     return AnswerSource(as_table(table), weights, min_cluster_size=policy.protect.min_cluster_size)
 
 
-def _declared(table: Table | Rows, policy: Policy, home: Path | None) -> Table | Rows:
-    """The rows of a site with mode = "dp": the declared columns, and at most ``rows_per_person`` of a person.
-
-    LedgerError if the site has a summary table, which would void the promise of differential privacy.
-    """
-    if home is not None and SummaryFolder(home).exists:
+def _check_rows_allowed(home: Path, mode: str) -> None:
+    """Raise LedgerError if the site may not answer from rows: after an erasure, or after a summary table."""
+    place = SummaryFolder(home)
+    place.check_nobody_erased(f'mode = "{mode}", which answers from rows,')
+    if mode == "dp" and place.exists:
         raise LedgerError(
             f'{home}: the folder has a summary table, and the policy has mode = "dp". Use a folder of its '
             "own."
         )
+
+
+def _declared(table: Table | Rows, policy: Policy) -> Table | Rows:
+    """The declared columns of a site with mode = "dp", with at most ``rows_per_person`` rows of a person."""
     domain, person = policy.domain, policy.protect.person if policy.dp.privacy_unit == "person" else ""
     if isinstance(table, np.ndarray):
         if person:
@@ -311,6 +311,14 @@ def _declared(table: Table | Rows, policy: Policy, home: Path | None) -> Table |
         return BoundedTable.from_table(table, domain.columns, domain.rows, person, policy.dp.rows_per_person)
     except InputError as error:
         raise PolicyError(f"[domain] {error}") from error
+
+
+def _from_summary(table: TableLike | None, policy: Policy, home: Path | None) -> AnswerSource:
+    """The summary table that a site answers from; LedgerError if it might contain somebody who was erased."""
+    source = AnswerSource.from_summary(*_summary(table, policy, home))
+    if home is not None and not SummaryFolder(home).registered:
+        SummaryFolder(home).check_nobody_erased("a summary table without a person column")
+    return source
 
 
 def _summary(table: TableLike | None, policy: Policy, home: Path | None) -> tuple[SummaryTable, str]:

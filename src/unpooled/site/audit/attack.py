@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.transforms import Affine, Preparation
+from unpooled.data.transforms import Affine, Category, Preparation
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.exchange import Part, Request, RequestId
@@ -141,7 +141,9 @@ def _space(name: str | None, transform: Transform | None, width: int) -> Space:
     if isinstance(transform, Affine):
         return Space(width, f"rows of {width}", *transform.scaling())
     if isinstance(transform, Preparation):
-        columns = [(c.name, getattr(c, "categories", ()), c.fill) for c in transform.columns]
+        columns = [
+            (c.name, c.categories if isinstance(c, Category) else (), c.fill) for c in transform.columns
+        ]
         return Space(width, f"{columns} {transform.drop}", *transform.scaling())
     return Space(width, f"rows of {width}" if name is None else name)
 
