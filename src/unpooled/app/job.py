@@ -15,6 +15,7 @@ from unpooled.app.dask_job import check_dask, on_dask
 from unpooled.app.private_job import check_private, private_method
 from unpooled.app.propose_study import now_and_later
 from unpooled.data import PreparationOptions, Table
+from unpooled.data.person_columns import person_columns
 from unpooled.data.readers import Reading, is_file, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
@@ -113,8 +114,8 @@ class Job:
         if summary is not None and settings.get("protect") != "summary":
             if summary != SummarySettings():
                 raise InputError(
-                    "--min-group-size, --person, --sensitive, --log and --consumption are options of summary "
-                    "tables. Add --protect summary."
+                    "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, --log "
+                    "and --consumption are options of summary tables. Add --protect summary."
                 )
             summary = None
         if not isinstance(preparation_options.columns, str):
@@ -197,11 +198,13 @@ class Job:
         threads: int | None = None,
         on_left_out: Callable[[str, str], None] = lambda site, why: None,
         blank: Callable[[str, int], None] = lambda source, rows: None,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> Simulation:
         """Return the sites in this process.
 
         ``on_left_out`` is called with every site that is left out and the reason, ``blank`` with every source
-        that ends in rows without a value and their number.
+        that ends in rows without a value and their number, ``warn`` with a sentence on columns that seem to
+        identify people in several rows.
         """
         reading = self.reading
         if self.epsilon is not None:
@@ -216,7 +219,7 @@ class Job:
             self.files if self.tables is None else self.tables, reading, on_left_out, blank
         )
         return Simulation.from_rows(
-            self._summary_tables(tables, on_left_out) if self.protect == "summary" else tables,
+            self._summary_tables(tables, on_left_out, warn) if self.protect == "summary" else tables,
             min_cluster_size=self.minimum,
             threads=threads,
             secure=SecureSums() if self.secure else None,
@@ -225,10 +228,15 @@ class Job:
         )
 
     def _summary_tables(
-        self, tables: dict[str, Table], on_left_out: Callable[[str, str], None]
+        self,
+        tables: dict[str, Table],
+        on_left_out: Callable[[str, str], None],
+        warn: Callable[[str], None],
     ) -> dict[str, SummaryTable]:
         """Return the summary tables; a site with too few people is left out, as between machines."""
         summaries = {}
+        if warning := repeated_people(tables, self.summary or SummarySettings()):
+            warn(warning)
         for name, table in tables.items():
             try:
                 summaries[name] = microaggregate(table, self.summary)
@@ -290,6 +298,7 @@ class Job:
             ("--protect", self.protect, "none" if self.remote is None else "summary"),
             ("--min-group-size", self.summary.min_group_size if self.summary else 0, 0),
             ("--person", self.summary.person if self.summary else "", ""),
+            ("--not-a-person", ",".join(self.summary.not_a_person) if self.summary else "", ""),
             ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
             ("--log", ",".join(self.summary.log) if self.summary else "", ""),
             ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
@@ -303,6 +312,7 @@ class Job:
         )
         for option, value, usual in options:
             words += [option, str(value)] if value != usual else []
+        words += ["--one-row-per-person"] if self.summary and self.summary.one_row_per_person else []
         words += ["--secure"] if self.secure else []
         words += ["--exact-sums"] if self.exact_sums else []
         words += ["--force"] if self.force else []
@@ -403,3 +413,17 @@ def expand(patterns: list[str]) -> tuple[str, ...]:
     if twice:
         raise InputError(f"{twice[0]} is given twice")
     return tuple(files)
+
+
+def repeated_people(tables: Mapping[str, Table], settings: SummarySettings) -> str:
+    """Return a warning about the first site with columns that seem to identify people; "" if none has."""
+    if settings.person:
+        return ""
+    for site, table in tables.items():
+        if found := person_columns(table, settings.not_a_person):
+            return (
+                f"site {site}: {found[0]} seems to identify people, some of them in several rows, and each "
+                "row counts as a person. Use --person COLUMN to combine the rows of a person, or "
+                f"--not-a-person {','.join(found[0].columns)} if it does not identify people."
+            )
+    return ""

@@ -146,7 +146,7 @@ def _run_local(
     observer.activity(f"reading {len(job.files)} sources" if many else f"reading {job.files[0]}", "reading")
     absent: dict[str, str] = {}
     blank: dict[str, int] = {}
-    federation = job.federation(threads, absent.__setitem__, blank.__setitem__)
+    federation = job.federation(threads, absent.__setitem__, blank.__setitem__, observer.warn)
     job = replace(job, absent=tuple(absent.items()), blank=tuple(blank.items()))
     if job.ks == AUTO:
         largest = min(max(AUTO), federation.rows)
