@@ -149,7 +149,7 @@ def other_ids(table: Table, person: str) -> tuple[str, ...]:
 
 
 @dataclass
-class _Column:
+class _CodedColumn:
     """A column as codes of its values, -1 where it has none."""
 
     name: str
@@ -171,7 +171,7 @@ class _Column:
         return self.count > 1 and (self.is_number or 2 * self.count < self.rows)
 
 
-def _columns(table: Table) -> list[_Column]:
+def _columns(table: Table) -> list[_CodedColumn]:
     columns = []
     for name, kind in zip(table.names, table.kinds, strict=True):
         if kind == EMPTY:
@@ -193,7 +193,7 @@ def _columns(table: Table) -> list[_Column]:
         x[there] = ranks[inverse]
         x -= x.mean()
         columns.append(
-            _Column(
+            _CodedColumn(
                 name,
                 codes,
                 len(distinct),
@@ -206,7 +206,7 @@ def _columns(table: Table) -> list[_Column]:
     return columns
 
 
-def _some(columns: Sequence[_Column]) -> list[_Column]:
+def _some(columns: Sequence[_CodedColumn]) -> list[_CodedColumn]:
     """Return the columns by whose dependence others are judged: those with few values, and some more."""
     by_count = sorted(columns, key=lambda one: one.count)
     few, rest = by_count[:_TARGETS], by_count[_TARGETS:]
@@ -245,20 +245,20 @@ class _Values:
         self.places, self.pair = places, pair
         self.repeats = self.rows - count
 
-    def of(self, column: _Column) -> FloatArray:
+    def of(self, column: _CodedColumn) -> FloatArray:
         return column.x if self._there is None else column.x[self._there]
 
 
 class _Effect(NamedTuple):
     """How a column depends on the values of another."""
 
-    column: _Column
+    column: _CodedColumn
     z: float  # standard deviations from chance
     steady: bool  # it hardly changes within a value
     kinds: IntArray  # of a steady column: its value by value of the other
 
 
-def _effects(values: _Values, targets: Sequence[_Column]) -> list[_Effect]:
+def _effects(values: _Values, targets: Sequence[_CodedColumn]) -> list[_Effect]:
     """Return how columns depend on values, except for those that tell nothing about people.
 
     These are other names of the same values, smooth functions of them, and numbers of visits: every person
@@ -300,17 +300,15 @@ def _effects(values: _Values, targets: Sequence[_Column]) -> list[_Effect]:
     return effects
 
 
-def _identifies(one: _Column, effects: Sequence[_Effect]) -> bool:
+def _identifies(one: _CodedColumn, effects: Sequence[_Effect]) -> bool:
     """Return whether the values of a column seem to be people, by what depends on them."""
     steady = [each for each in effects if each.steady]
-    rich = any(each.column.is_number and 4 * each.kinds.max() >= min(one.count, 40) for each in steady)
-    if (
-        steady
-        and one.rows < _SOME_ROWS * one.count
-        and (one.is_number or rich or _is_crossed([each.kinds for each in steady]))
-    ):
+    if steady and one.rows < _SOME_ROWS * one.count:
+        rich = any(each.column.is_number and 4 * each.kinds.max() >= min(one.count, 40) for each in steady)
+        crossed = _is_crossed([each.kinds for each in steady])
+        enough = one.rows < _FEW_ROWS * one.count or (rich and crossed)
         others = _half([each.z for each in effects if not each.steady])
-        if one.rows < _FEW_ROWS * one.count or others >= _MOST:
+        if (one.is_number or rich or crossed) and (enough or others >= _MOST):
             return True
     changing = [each.z for each in effects if not each.steady]
     return _all_depend(changing if len(changing) > 1 else [each.z for each in effects])
@@ -376,7 +374,7 @@ def _rough(values: _Values, means: FloatArray, inside: FloatArray, noise: float)
 # ---------------------------------------------------------------- pairs
 
 
-def _pairs(columns: Sequence[_Column], targets: Sequence[_Column]) -> Iterator[PersonColumns]:
+def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> Iterator[PersonColumns]:
     """Yield the pairs of columns on whose combinations all others depend, beyond each column of the pair."""
     few = [one for one in columns if one.count <= _PAIR_VALUES]
     few = sorted(few, key=lambda one: -one.dependence)[:_PAIRED]
@@ -404,7 +402,7 @@ def _pairs(columns: Sequence[_Column], targets: Sequence[_Column]) -> Iterator[P
             yield PersonColumns((a.name, b.name), len(cells), rows)
 
 
-def _interactions(values: _Values, targets: Sequence[_Column]) -> list[float]:
+def _interactions(values: _Values, targets: Sequence[_CodedColumn]) -> list[float]:
     """Return how columns depend on pairs of values beyond each value of a pair, in standard deviations.
 
     Nothing if they depend far more on one of the two by itself: it is an ordinary category.
