@@ -100,6 +100,7 @@ def test_a_summary_table_under_15_15_from_policy_to_page(tmp_path):
     )
     policy, site = tmp_path / "policy.toml", tmp_path / "north"
     make = ("site", "summarize", site, "--data", tmp_path / "homes.csv", "--policy", policy)
+    make += ("--one-row-per-person",)
     assert call("site", "init", policy, "--preset", "utility-15-15")[0] == 0
     code, printed = call(*make)
     assert (code, printed.count("\n")) == (1, 1)

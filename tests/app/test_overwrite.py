@@ -214,7 +214,8 @@ def made(tmp_path_factory):
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "rules.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
-    assert call("site", "summarize", folder / "site", "--data", folder / "a.csv") == (0, "")
+    words = ["site", "summarize", folder / "site", "--data", folder / "a.csv", "--one-row-per-person"]
+    assert call(*words) == (0, "")
     people = np.column_stack([np.arange(40), rows["a"]])
     np.savetxt(folder / "people.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
     words = ["site", "summarize", folder / "updated", "--data", folder / "people.csv", "--person", "id"]

@@ -93,7 +93,7 @@ def test_the_same_command_makes_a_table_and_updates_it(patients, tmp_path):
     north = tmp_path / "north"
     words = ("site", "summarize", north, "--data", patients, "--person", "patient", "--columns", "age")
     for option in (("--keep-changed",), ("--extra-spread", 1), ("--people-out", tmp_path / "who.csv")):
-        assert "there is no summary table to update" in refused(*words, *option)
+        assert "there is no approved summary table to update" in refused(*words, *option)
     assert not north.exists()
     assert call(*words)[0] == 0
     assert call("site", "approve", north, "--table", "--yes")[0] == 0
@@ -195,7 +195,7 @@ def test_only_the_table_that_was_reviewed_is_approved(north, patients, monkeypat
     words = ["site", "summarize", north, "--data", patients, "--person", "patient", "--exclude", "bmi"]
 
     def while_asked(*_, **__):
-        assert call(*words, "--second-table", SECOND_TABLE)[0] == 0
+        assert call(*words)[0] == 0
 
     monkeypatch.setattr("unpooled.app.cli.review_commands.typer.confirm", while_asked)
     assert "changed while it was reviewed" in refused("site", "approve", north, "--table")

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.data.people_tables import parkinsons
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
@@ -15,6 +16,8 @@ from unpooled.errors import InputError
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.people import People
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
+
+ONE = "--one-row-per-person"
 
 
 def call(*words):
@@ -70,8 +73,16 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
         (("--person", "patient", "--log", "smoker"), "has no numbers, so it has no logarithm"),
         (("--min-group-size", 2), "at least 3"),
         (("--columns", "age", "--sensitive", "age"), "both"),
-        ((), "column patient (200 different values in"),
-        (("--log", "pay"), "Use --person patient to combine the rows of a person"),
+        (
+            (),
+            "which rows belong to one person. These columns seem to identify people: patient (200 ",
+        ),
+        (
+            ("--log", "pay"),
+            "Use --person patient to combine the rows of a person, or --one-row-per-person if",
+        ),
+        (("--one-row-per-person",), "seem to identify people: patient (200 different values in"),
+        (("--one-row-per-person", "--person", "patient"), "Use either --person or --one-row-per-person"),
     ],
 )
 def test_an_error_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
@@ -97,30 +108,43 @@ def rows_of(path, *columns):
 @pytest.mark.parametrize("spelt", ["{}", "P{}", "00{}"], ids=["numbers", "texts", "codes"])
 def test_ids_of_people_that_repeat_are_refused_without_person(tmp_path, name, spelt):
     path = rows_of(tmp_path / "a.csv", (name, lambda i: spelt.format(100 + i % 50)))
-    code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
-    assert code == 1
-    assert f"column {name} (50 different values in 60 rows)" in err
-    assert f"--person {name} " in err
+    for words in ((), ("--one-row-per-person",)):
+        code, _, err = call("site", "summarize", tmp_path / "n", "--data", path, *words)
+        assert code == 1
+        assert f"{name} (50 different values in 60 rows" in err
+        assert f"--person {name} " in err
     assert "50 people" in call("site", "summarize", tmp_path / "n", "--data", path, "--person", name)[1]
-    assert "60 people" in call("site", "summarize", tmp_path / "s", "--data", path, "--exclude", name)[1]
+    assert "60 people" in call("site", "summarize", tmp_path / "s", "--data", path, "--exclude", name, ONE)[1]
 
 
 def test_other_columns_are_not_taken_for_ids_of_people(tmp_path):
     columns = (("ward_id", lambda i: i % 4), ("subject", lambda i: "abc"[i % 3]), ("nr", lambda i: 900 - i))
     path = rows_of(tmp_path / "a.csv", *columns, ("patient_id", lambda i: 100 + i))
-    code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
+    code, _, err = call("site", "summarize", tmp_path / "n", "--data", path, ONE)
     assert (code, "--person" in err) == (0, False)
+
+
+def test_a_column_of_different_texts_is_a_question(tmp_path):
     path = rows_of(tmp_path / "b.csv", ("surname", lambda i: f"N{i % 50}"))
-    code, printed, err = call("site", "summarize", tmp_path / "s", "--data", path)
-    assert (code, "60 people" in printed) == (0, True)
-    assert "column surname (50 different values in 60 rows)" in err
-    assert "--person surname" in err
+    code, _, err = call("site", "summarize", tmp_path / "s", "--data", path, ONE)
+    assert code == 1
+    assert "column surname (50 different texts in 60 rows) may hold names, ids or remarks" in err
+    assert "--person surname if it identifies people, --exclude surname to leave it out" in err
+    assert not (tmp_path / "s").exists()
+    for words, people in (
+        (("--person", "surname"), "50 people"),
+        ((ONE, "--exclude", "surname"), "60 people"),
+        ((ONE, "--categorical", "surname"), "60 people"),
+    ):
+        code, printed, _ = call("site", "summarize", tmp_path / "s", "--data", path, *words)
+        assert (code, people in printed) == (0, True)
 
 
 def test_a_second_table_and_policies_without_one(patients, tmp_path):
     site, words = tmp_path / "north", ("--data", patients, "--person", "patient")
     assert call("site", "summarize", site, *words)[0] == 0
-    code, _, err = call("site", "summarize", site, *words)
+    assert call("site", "approve", site, "--table", "--yes")[0] == 0
+    code, _, err = call("site", "summarize", site, *words, "--min-group-size", 9)
     assert code == 1
     assert SECOND_TABLE in err
     assert call("site", "summarize", site, *words, "--second-table", SECOND_TABLE)[0] == 0
@@ -197,6 +221,7 @@ def test_a_table_of_a_messy_file_names_the_columns_without_cells(tmp_path):
         str(tmp_path / "site"),
         "--data",
         str(tmp_path / "a.csv"),
+        ONE,
         "--recode",
         "sex:M=m,W=w",
     ]
@@ -216,6 +241,9 @@ def test_a_table_of_a_messy_file_names_the_columns_without_cells(tmp_path):
     assert sum(int(line.split(",")[0]) for line in groups) == 40
 
 
+NAMED = (ONE, "--categorical", "surname")
+
+
 def cases(path, *, sex=lambda i: "fm"[i % 2]):
     """120 people of two kinds, with names, dates of birth, and a column of 0 and 1."""
     lines = ["surname,birth,age,sex,hiv"]
@@ -227,7 +255,7 @@ def cases(path, *, sex=lambda i: "fm"[i % 2]):
 
 def test_the_page_says_that_the_table_is_approved(tmp_path):
     site = tmp_path / "north"
-    assert call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))[0] == 0
+    assert call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"), *NAMED)[0] == 0
     write_page(SummaryFolder(site))
     assert "Not approved yet" in (site / "summary" / "page.html").read_text()
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
@@ -237,14 +265,14 @@ def test_the_page_says_that_the_table_is_approved(tmp_path):
 
 
 def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
-    call("site", "summarize", tmp_path / "north", "--data", cases(tmp_path / "a.csv"))
+    call("site", "summarize", tmp_path / "north", "--data", cases(tmp_path / "a.csv"), *NAMED)
     assert call("site", "approve", "--table", "--yes", tmp_path / "north")[0] == 0
     assert not (tmp_path / "north" / "summary" / "page.html").exists()
 
 
 def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     site = tmp_path / "north"
-    _, printed, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))
+    _, printed, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"), *NAMED)
     assert "columns without cells in the summary table: surname (text), birth (date)\n" in printed
     assert "--numbers" not in printed  # helps with neither of them
     assert "if a date matters, add a column of numbers to the file" in printed
@@ -260,7 +288,7 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
 def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
     site, words = tmp_path / "north", ("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")
     path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
-    printed = call("site", "summarize", site, "--data", path)[1]
+    printed = call("site", "summarize", site, "--data", path, *NAMED)[1]
     assert "rare categories count as the most common one: sex (2 people)" in printed
     sentence = "by column) count under the most common category, not under other, in: sex."
     assert sentence in call(*words)[1]
@@ -268,7 +296,7 @@ def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
     assert sentence in dpia.page(dpia.read(site))
     (site / "summary" / "notes.json").unlink()  # an update has none
     assert "This may be the case in: sex." in call(*words, "--overwrite")[1]
-    call("site", "summarize", tmp_path / "south", "--data", cases(tmp_path / "b.csv"))
+    call("site", "summarize", tmp_path / "south", "--data", cases(tmp_path / "b.csv"), *NAMED)
     assert (
         "most common category"
         not in call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
@@ -277,12 +305,12 @@ def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
 
 def test_groups_that_are_alike_in_a_column_are_reported_with_the_remedy(tmp_path):
     path = cases(tmp_path / "a.csv")
-    call("site", "summarize", tmp_path / "north", "--data", path)
+    call("site", "summarize", tmp_path / "north", "--data", path, *NAMED)
     groups = len(SummaryFolder(tmp_path / "north").read())
     facts = call("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")[1]
     assert f"hiv ({groups} groups)" in facts
     assert "--sensitive COLUMN (e.g. " in facts
-    call("site", "summarize", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv")
+    call("site", "summarize", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv", *NAMED)
     facts = call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
     assert "--sensitive COLUMN" not in facts
 
@@ -302,7 +330,7 @@ def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients
     assert call("site", "summarize", site, "--data", patients, *words)[0] == 0
     code, _, err = call("site", "summarize", site, "--data", patients)
     assert code == 1
-    assert "nobody approved the summary table yet" in err
+    assert "nobody declared which rows belong to one person" in err  # it would be made anew
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
     code, printed, _ = call("site", "summarize", site, "--data", patients)
     assert code == 0
@@ -374,7 +402,8 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
 def test_without_ids_of_people_nothing_is_updated_or_erased(patients, tmp_path, command):
     site = tmp_path / "north"
     assert (
-        "cannot be updated" in call("site", "summarize", site, "--data", patients, "--exclude", "patient")[1]
+        "cannot be updated"
+        in call("site", "summarize", site, "--data", patients, "--exclude", "patient", ONE)[1]
     )
     call("site", "approve", "--table", "--yes", site)
     code, _, err = call("site", command[0], site, *command[1:], patients)
@@ -405,3 +434,99 @@ def test_ids_that_were_not_kept_are_not_taken_for_others():
     assert people.count == 2000
     with pytest.raises(InputError, match="column who has many different texts, which were not kept"):
         _ = people.ids
+
+
+# ---------------------------------------------------------------- the rows of one person
+
+
+def parkinsons_file(path, *, name="subject#"):
+    table = parkinsons()
+    names = [name if one == "subject#" else one for one in table.names]
+    np.savetxt(path, table.values, delimiter=",", header=",".join(names), comments="", fmt="%.8g")
+    return path
+
+
+@pytest.mark.parametrize("name", ["subject#", "subject", "patient", "record", "case", "sid", "code", "x"])
+def test_visits_of_people_are_refused_whatever_the_id_is_called(name, tmp_path):
+    path, site = parkinsons_file(tmp_path / "visits.csv", name=name), tmp_path / "north"
+    for words in ((), (ONE,)):
+        code, printed, err = call("site", "summarize", site, "--data", path, *words)
+        assert (code, printed, err.count("\n")) == (1, "", 1)
+        assert f"{name} (42 different values in 5508 rows, 131 rows each; within a value sex, age" in err
+        assert f"--person {name} to combine the rows of a person" in err
+        assert not site.exists()
+    assert f"add --not-a-person {name}" in err
+    code, printed, _ = call("site", "summarize", site, "--data", path, "--person", name)
+    assert (code, "42 people in" in printed) == (0, True)
+    assert name not in (site / "summary" / "table.csv").read_text().splitlines()[0].split(",")
+    page = call("site", "review", site, "--text")[1]
+    assert f"The site declared that column {name} identifies people" in " ".join(page.split())
+
+
+def test_without_the_id_the_visits_are_refused_all_the_same(tmp_path):
+    path = parkinsons_file(tmp_path / "visits.csv")
+    words = ("--data", path, ONE, "--exclude", "subject#")
+    code, _, err = call("site", "summarize", tmp_path / "north", *words)
+    assert code == 1
+    assert "seem to identify people: age (22 different values in 5508 rows" in err
+
+
+def test_the_officer_who_knows_better_declares_it_and_the_report_states_it(tmp_path):
+    path, site = parkinsons_file(tmp_path / "visits.csv"), tmp_path / "north"
+    words = ("--data", path, ONE, "--not-a-person", "subject#,age")
+    assert call("site", "summarize", site, *words)[0] == 0
+    settings = json.loads((site / "summary" / "about.json").read_text())["settings"]
+    assert settings["one_row_per_person"] is True
+    assert settings["not_a_person"] == ["subject#", "age"]
+    assert call("site", "review", site, "--html", tmp_path / "page.html")[0] == 0
+    for page in ((tmp_path / "page.html").read_text(), dpia.page(dpia.read(site))):
+        assert "The site declared that every row is a different person." in page
+        assert "The site declared that these columns do not identify people: subject#, age." in page
+
+
+def test_other_ids_of_the_people_never_enter_a_table(tmp_path):
+    rng, path, site = np.random.default_rng(0), tmp_path / "a.csv", tmp_path / "north"
+    lines = ["who,insured,age,crp"]
+    for i, insured in enumerate(rng.permutation(60)):
+        lines += [f"P{i},{7000 + insured},{30 + i % 40},{rng.normal(5, 2):.2f}" for _ in range(3)]
+    path.write_text("\n".join(lines) + "\n")
+    code, printed, _ = call("site", "summarize", site, "--data", path, "--person", "who")
+    assert code == 0
+    assert "left out, because they identify people as who does: insured" in printed
+    assert (site / "summary" / "table.csv").read_text().splitlines()[0] == "people,age,crp"
+    assert call("site", "approve", "--table", "--yes", site)[0] == 0
+    assert "Nothing changes" in call("site", "summarize", site, "--data", path)[1]
+
+
+def test_the_first_command_stops_where_ids_would_empty_the_table_and_is_repeated_freely(tmp_path):
+    """The documented first command, on a file with an id; a table that nobody approved is made anew."""
+    rng, path, site = np.random.default_rng(0), tmp_path / "a.csv", tmp_path / "north"
+    rows = [
+        f"N{i},K-{i:03d},{rng.normal(60, 9):.0f},{'' if i % 5 == 0 else round(rng.normal(130, 9))}"
+        for i in range(180)
+    ]
+    path.write_text("\n".join(["name,patient,age,trestbps", *rows]) + "\n")
+    words = ("site", "summarize", site, "--data", path, "--exclude", "name")
+    code, _, err = call(*words, ONE)
+    assert code == 1
+    assert "column patient (180 different texts in 180 rows) may hold names, ids or remarks" in err
+    assert "--person patient if it identifies people, --exclude patient to leave it out" in err
+    assert call(*words, ONE, "--exclude", "name,patient")[0] == 0
+    assert call(*words, "--person", "patient")[0] == 0
+    assert sorted(one.name for one in site.iterdir() if "summary" in one.name) == ["summary"]
+    assert SummaryFolder(site).settings().person == "patient"
+    assert call("site", "approve", "--table", "--yes", site)[0] == 0
+    code, _, err = call(*words, ONE)
+    assert (code, SECOND_TABLE in err) == (1, True)
+
+
+def test_a_rehearsal_warns_once_of_columns_that_identify_people(tmp_path):
+    path = parkinsons_file(tmp_path / "visits.csv")
+    words = ("fit", path, "-k", 2, "--restarts", 1, "--protect", "summary")
+    code, _, err = call(*words)
+    assert code == 0
+    assert " ".join(err.split()).count("subject# (42 different values") == 1
+    assert "--person" in err
+    for more in (("--person", "subject#"), (ONE, "--not-a-person", "subject#,age")):
+        code, _, err = call(*words, *more)
+        assert (code, "identify people" in err) == (0, False)

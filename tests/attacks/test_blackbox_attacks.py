@@ -501,7 +501,7 @@ def test_an_odd_table_gives_a_summary_table_that_keeps_its_promises_or_one_clear
 def test_a_value_without_a_logarithm_is_an_error_that_does_not_quote_it(value, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x,pay\n" + "".join(f"{i},{value if i == 9 else i + 7}\n" for i in range(40)))
-    words = ["site", "summarize", tmp_path / "n", "--data", path, "--log", "pay"]
+    words = ["site", "summarize", tmp_path / "n", "--data", path, "--log", "pay", "--one-row-per-person"]
     result = CliRunner().invoke(app, list(map(str, words)))
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "column pay" in result.stderr

@@ -223,6 +223,7 @@ class Network:
             options = (*options, "--policy", policy) if data or options or not own.exists() else ()
         if not own.exists():
             options = ("--folder", own, *self._reading, *options)
+            options += () if "--person" in options else ("--one-row-per-person",)
             self.start(
                 site, "site", "join", self.invitation(site), "--data", data or self.files[site], *options
             )

@@ -84,9 +84,8 @@ def test_a_site_in_the_background_reports_why_it_is_not_connected(network, hospi
     unpooled_command("federation", "init", home, "--name", "alone", "--address", where, "--site", "va")
     invitation = home / "invitations" / "va.json"
     folder = tmp_path / "va"
-    network.command(
-        "site", "join", invitation, "--folder", folder, "--data", hospital_files["va"], "--background"
-    )
+    words = ("--data", hospital_files["va"], "--one-row-per-person", "--background")
+    network.command("site", "join", invitation, "--folder", folder, *words)
     try:
         assert "va in alone: awaiting admission" in unpooled_command("site", "status", folder, code=6)
         until(lambda: "nothing listens there" in (folder / "start.log").read_text(), "the reason")

@@ -201,14 +201,14 @@ def test_a_site_is_admitted_only_with_all_its_files(federation, join, table, tmp
     invitation = invite(federation, "north")
     join(invitation, "--folder", folder, "--data", tmp_path / "nothing.csv", code=1)
     assert awaiting_admission(federation) == {}
-    join(invitation, "--folder", folder, "--data", table)
+    join(invitation, "--folder", folder, "--data", table, "--one-row-per-person")
     assert awaiting_admission(federation)
     assert not SiteFolder(folder).was_enrolled
     assert verify(folder / "log.jsonl") == []
     result = CliRunner().invoke(app, ["site", "log", str(folder)])
     assert (result.exit_code, "Nothing has left" in result.output) == (0, True)
     shutil.rmtree(folder / "summary")
-    join(folder, "--data", table)
+    join(folder, "--data", table, "--one-row-per-person")
     assert SummaryFolder(folder).exists
 
 

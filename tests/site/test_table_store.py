@@ -46,16 +46,36 @@ def test_what_is_read_is_what_was_made(rows, tmp_path):
 def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
     place = SummaryFolder(tmp_path)
     first = place.make(rows, SummarySettings())
+    place.approve()
     for printed in ("", "yes", "a further release"):
         with pytest.raises(InputError, match="there is a summary table already"):
             place.make(rows, SummarySettings(min_group_size=8), second_table=printed)
     assert place.read().digest == first.digest
-    place.approve()
     second = place.make(rows, SummarySettings(min_group_size=8), second_table=SECOND_TABLE)
     assert place.read().digest == second.digest != first.digest
     assert place.approved == ""  # an approval is of one summary table
     (kept,) = tmp_path.glob(f"summary-{first.made}-*")
     assert (kept / "table.csv").read_text() == to_csv(first)
+
+
+def test_a_summary_table_that_nobody_approved_is_replaced(rows, tmp_path):
+    place = SummaryFolder(tmp_path)
+    place.make(rows, SummarySettings())
+    other = place.make(rows, SummarySettings(min_group_size=8))
+    assert place.read().digest == other.digest
+    assert [path.name for path in tmp_path.iterdir()] == ["summary"]  # nobody has seen the first one
+    place.approve()
+    place.make(rows, SummarySettings(), second_table=SECOND_TABLE)
+    assert not place.approved
+    with pytest.raises(InputError, match="there is a summary table already"):  # and the approved one is kept
+        place.make(rows, SummarySettings(min_group_size=8))
+
+
+def test_a_summary_table_that_was_answered_from_without_approval_is_not_replaced(rows, tmp_path):
+    open_site("north", rows, AUTO, tmp_path).close()
+    assert not SummaryFolder(tmp_path).approved
+    with pytest.raises(InputError, match="there is a summary table already"):
+        SummaryFolder(tmp_path).make(rows, SummarySettings(min_group_size=8))
 
 
 def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):

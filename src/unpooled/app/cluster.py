@@ -68,6 +68,8 @@ def cluster(
     protect: str = "none",
     min_group_size: int = 0,
     person: str = "",
+    one_row_per_person: bool = False,
+    not_a_person: Names = (),
     sensitive: Names = (),
     log: Names = (),
     consumption: Names = (),
@@ -154,6 +156,8 @@ def cluster(
             names_of("sensitive", sensitive),
             names_of("log", log),
             names_of("consumption", consumption),
+            one_row_per_person=bool(one_row_per_person),
+            not_a_person=names_of("not_a_person", not_a_person),
         ),
         PreparationOptions(
             columns=names_of("columns", columns) if chosen is None else chosen,

@@ -111,11 +111,12 @@ _ARGUMENTS = {
     "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
     "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share", "method",
     "restarts", "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person",
-    "sensitive", "log", "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite",
+    "one-row-per-person", "not-a-person", "sensitive", "log", "consumption", "min-cluster-size",
+    "epsilon", "delta", "rows", "force", "overwrite",
     "certify",
 }  # fmt: skip
 _PYTHON_NAMES = {"restarts": "n_init", "seed": "random_state"}  # where scikit-learn has a name
-_FLAGS = ("secure", "exact-sums", "force", "overwrite")
+_FLAGS = ("one-row-per-person", "secure", "exact-sums", "force", "overwrite")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
 _NO_VALUE = re.compile(
     r"(?:names?|takes?|reads?|leaves?|decides?|lets?|is|are|asks?|does|must|makes?|needs?|works?|would|and|"

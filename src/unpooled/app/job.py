@@ -110,8 +110,8 @@ class Job:
         if summary is not None and settings.get("protect") != "summary":
             if summary != SummarySettings():
                 raise InputError(
-                    "--min-group-size, --person, --sensitive, --log and --consumption are options of summary "
-                    "tables. Add --protect summary."
+                    "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, --log "
+                    "and --consumption are options of summary tables. Add --protect summary."
                 )
             summary = None
         if not isinstance(preparation_options.columns, str):
@@ -247,6 +247,7 @@ class Job:
             ("--protect", self.protect, "none" if self.remote is None else "summary"),
             ("--min-group-size", self.summary.min_group_size if self.summary else 0, 0),
             ("--person", self.summary.person if self.summary else "", ""),
+            ("--not-a-person", ",".join(self.summary.not_a_person) if self.summary else "", ""),
             ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
             ("--log", ",".join(self.summary.log) if self.summary else "", ""),
             ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
@@ -260,6 +261,7 @@ class Job:
         )
         for option, value, usual in options:
             words += [option, str(value)] if value != usual else []
+        words += ["--one-row-per-person"] if self.summary and self.summary.one_row_per_person else []
         words += ["--secure"] if self.secure else []
         words += ["--exact-sums"] if self.exact_sums else []
         words += ["--force"] if self.force else []

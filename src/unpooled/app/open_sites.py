@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from unpooled.app.dask_job import on_dask
 from unpooled.app.job import AUTO, Job
 from unpooled.data import Table
+from unpooled.data.person_columns import person_columns
 from unpooled.data.readers import Reading, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.federation import LocalFederation, Simulation
-from unpooled.privacy.microaggregation import microaggregate
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 
@@ -59,13 +60,14 @@ class OpenedSites:
 
     federation: "Simulation | LocalFederation | DaskFederation"
     facts: ReadingFacts
+    warning: str = ""  # on columns that seem to identify people in several rows
 
 
 def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
     """Read the sources of a job, and return its sites in this process."""
     left_out: dict[str, str] = {}
     blank_rows: dict[str, int] = {}
-    reading = _reading(job)
+    reading, warning = _reading(job), ""
     federation: Simulation | LocalFederation | DaskFederation
     if job.dask:
         federation = on_dask(job, reading, left_out.__setitem__)
@@ -76,6 +78,8 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
             left_out.__setitem__,
             blank_rows.__setitem__,
         )
+        if job.protect == "summary":
+            warning = repeated_people(tables, job.summary or SummarySettings())
         rows = _summary_tables(job, tables, left_out) if job.protect == "summary" else tables
         if job.secure:
             federation = LocalFederation.from_rows(
@@ -89,7 +93,8 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
                 rows, min_cluster_size=job.minimum, n_threads=threads, exact_sums=job.exact_sums
             )
     ks = _possible_ks(job, federation.rows)
-    return OpenedSites(federation, ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks))
+    facts = ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks)
+    return OpenedSites(federation, facts, warning)
 
 
 def _reading(job: Job) -> Reading:
@@ -119,6 +124,20 @@ def _summary_tables(
     if not summaries:
         raise InputError("no site has enough people for a summary table")
     return summaries
+
+
+def repeated_people(tables: Mapping[str, Table], settings: SummarySettings) -> str:
+    """Return a warning about the first site with columns that seem to identify people; "" if none has."""
+    if settings.person:
+        return ""
+    for site, table in tables.items():
+        if found := person_columns(table, settings.not_a_person):
+            return (
+                f"site {site}: {found[0]} seems to identify people, some of them in several rows, and each "
+                "row counts as a person. Use --person COLUMN to combine the rows of a person, or "
+                f"--not-a-person {','.join(found[0].columns)} if it does not identify people."
+            )
+    return ""
 
 
 def _possible_ks(job: Job, rows: int) -> tuple[int, ...]:

@@ -74,6 +74,8 @@ def _run_local(
     observer.activity(f"reading {len(job.files)} sources" if many else f"reading {job.files[0]}", "reading")
     opened = open_sites(job, threads)
     federation, facts = opened.federation, opened.facts
+    if opened.warning:
+        observer.warn(opened.warning)
     if facts.ks:
         observer.warn(f"k is compared from 1 to {len(facts.ks)} only: there are {federation.rows} rows")
     for site, why in facts.left_out:

@@ -141,6 +141,28 @@ class Table:
         except ValueError:
             raise InputError(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
 
+    def without(self, names: Sequence[str]) -> "Table":
+        """Return the table without some of its columns."""
+        if not names:
+            return self
+        kept = [i for i, name in enumerate(self.names) if name not in names]
+        return Table(
+            tuple(self.names[i] for i in kept),
+            tuple(self.kinds[i] for i in kept),
+            {name: some for name, some in self.categories.items() if name not in names},
+            np.asarray(self.values[:, kept]),
+        )
+
+    def with_columns(self, other: "Table") -> "Table":
+        """Return the table with the columns of another table of the same rows in place of its own ones."""
+        own = self.without(other.names)
+        return Table(
+            own.names + other.names,
+            own.kinds + other.kinds,
+            own.categories | other.categories,
+            np.column_stack([own.values, other.values]),
+        )
+
     @classmethod
     def from_columns(cls, columns: dict[str, Any]) -> "Table":
         """Return a table of lists or arrays: text becomes categorical, None and "" are missing."""

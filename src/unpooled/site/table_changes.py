@@ -96,7 +96,7 @@ def check_current(place: SummaryFolder, people: Registry) -> None:
     if not people.current:
         raise InputError(
             f"{place.folder}: nobody approved the summary table yet. Approve it with unpooled site approve "
-            f'{place.folder} --table, or make a different one with --second-table "{SECOND_TABLE}".'
+            f"{place.folder} --table, or make it anew with unpooled site summarize."
         )
     check_registry(place.folder, people, place.digest)
 

@@ -94,8 +94,8 @@ class SummaryFolder:
         """Make the summary table and write it, whole or not at all.
 
         A site has one summary table, unless ``second_table`` is the sentence that allows a second one: two
-        tables of the same people can be compared, which singles out people who changed groups. ``reading``
-        describes how the data were read, for updates.
+        tables of the same people can be compared, which singles out people who changed groups. A table that
+        nobody approved is replaced. ``reading`` describes how the data were read, for updates.
         """
         self.check_may_make(second_table)
         table = self._without_erased(table, settings)
@@ -105,9 +105,14 @@ class SummaryFolder:
             self.check_may_make(second_table)
             self._register(table, first, settings, reading or {})
             shutil.rmtree(self.renewal, ignore_errors=True)  # it updates the table that is replaced
-            if self.exists:
+            replaced = self.folder / ".summary.replaced"
+            if self.replaceable:
+                shutil.rmtree(replaced, ignore_errors=True)
+                os.rename(self.path, replaced)
+            elif self.exists:
                 os.rename(self.path, self._archived())
             os.rename(building, self.path)
+            shutil.rmtree(replaced, ignore_errors=True)
         return first.summary
 
     @contextlib.contextmanager
@@ -170,18 +175,30 @@ class SummaryFolder:
             people.propose_first(digest, first.scales, groups, reading)
 
     def check_may_make(self, second_table: str = "") -> None:
-        """Raise InputError if there is or was a summary table, unless ``second_table`` allows another."""
-        if second_table == SECOND_TABLE or not (earlier := self._earlier()):
+        """Raise InputError if there is or was a summary table, unless ``second_table`` allows another.
+
+        A table that can be replaced is not in the way.
+        """
+        if second_table == SECOND_TABLE or self.replaceable or not (earlier := self._earlier()):
             return
         raise InputError(
             f"{self.folder}: {earlier}. Someone who sees both could compare them. To make a second table "
             f'nevertheless, use --second-table "{SECOND_TABLE}".'
         )
 
+    @property
+    def replaceable(self) -> bool:
+        """True if there is a summary table that nobody approved, and no other was ever answered from."""
+        return self.exists and not self.approved and not self._released()
+
     def _earlier(self) -> str:
         """The summary table that there is, or that the folder or its log mentions; "" if there was none."""
         if self.exists:
             return f"there is a summary table already, of {self.about()['made']}"
+        return self._released()
+
+    def _released(self) -> str:
+        """The released summary table that the folder or its log mentions; "" if there was none."""
         if any(self.folder.glob(f"summary-*/{ABOUT}")):
             return "there was a summary table, which is kept in the folder"
         if (self.folder / people_register.FILE).exists():

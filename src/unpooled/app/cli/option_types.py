@@ -48,6 +48,22 @@ Person = Annotated[
         rich_help_panel=PROTECT,
     ),
 ]
+OneRowPerPerson = Annotated[
+    bool,
+    typer.Option(
+        "--one-row-per-person",
+        help="Declare that every row is a different person. The declaration is recorded.",
+        rich_help_panel=PROTECT,
+    ),
+]
+NotAPerson = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns that do not identify people although they look like it: device. The declaration is "
+        "recorded.",
+        rich_help_panel=PROTECT,
+    ),
+]
 Sensitive = Annotated[
     str | None,
     typer.Option(

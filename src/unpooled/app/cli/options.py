@@ -303,6 +303,8 @@ class SummaryOptions(Options):
 
     min_group_size: t.MinGroupSize = 0
     person: t.Person = ""
+    one_row_per_person: t.OneRowPerPerson = False
+    not_a_person: t.NotAPerson = None
     sensitive: t.Sensitive = None
     log: t.Log = None
     consumption: t.Consumption = None
@@ -317,6 +319,8 @@ class SummaryOptions(Options):
             names(self.sensitive),
             names(self.log),
             names(self.consumption),
+            one_row_per_person=self.one_row_per_person,
+            not_a_person=names(self.not_a_person),
         )
 
     @property

@@ -13,7 +13,6 @@ from unpooled.html.html import counted
 
 if TYPE_CHECKING:
     from unpooled.data.readers import Reading
-    from unpooled.data.repeated_ids import RepeatedId
     from unpooled.data.summary_table import SummaryTable
     from unpooled.data.table import Table
     from unpooled.privacy.microaggregation import SummarySettings
@@ -76,18 +75,19 @@ def summarize(
     """Make the summary table of a site (microaggregation), or update it from a changed file.
 
     It needs no federation, and nothing leaves this machine. The site answers from a new or updated table only
-    after unpooled site approve. An update reads the file as the first time, unless options change that.
+    after unpooled site approve. Until then, the command makes it anew. An update reads the file as the first
+    time, unless options change that. The first table needs --person or --one-row-per-person.
 
     unpooled site summarize north --data patients.csv --person patient_id --columns age,bmi
     """
     from unpooled.site.table_store import SummaryFolder
 
     place = SummaryFolder(folder)
-    if second_table or not place.exists:
+    if second_table or not place.exists or place.replaceable:
         if keep_changed or extra_spread is not None or people_out is not None:
             raise InputError(
                 f"{folder}: --keep-changed, --extra-spread and --people-out are for updates, and there is no "
-                "summary table to update"
+                "approved summary table to update"
             )
         rules = find_policy(folder, policy)
         make(folder, data, rules, read_by(reading, only), settings_of(rules, grouping, columns), second_table)
@@ -141,6 +141,8 @@ def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None
         chosen.log or fixed.log,
         consumption,
         fixed.max_share,
+        chosen.one_row_per_person,
+        chosen.not_a_person,
     )
 
 
@@ -182,7 +184,8 @@ def make(
         line.activity(f"reading {data}")
         blank: list[int] = []
         table = read_table(data, reading, on_blank_rows=blank.append, whole=True)
-        unsure = [] if settings.person else _repeated(data, table, reading)
+        line.activity("looking for columns that identify people")
+        table, left_out = _checked_people(data, table, reading, settings)
         made = place.make(
             table,
             settings,
@@ -197,12 +200,8 @@ def make(
         f"at least {made.min_group_size}; digest {place.digest[:16]}"
     )
     _print_blank(blank, data)
-    for one in unsure:
-        typer.echo(
-            f"column {one}: every row counts as a person here. If the column identifies people, do not "
-            f"approve this table: make one with --person {one.column}",
-            err=True,
-        )
+    if left_out:
+        typer.echo(f"left out, because they identify people as {settings.person} does: {', '.join(left_out)}")
     if not settings.person:
         typer.echo("without --person nobody can be recognised later: the table cannot be updated")
     if merged:
@@ -236,31 +235,62 @@ def _without_cells(made: "SummaryTable") -> list[str]:
     return sentences
 
 
-def _repeated(data: str, table: "Table", reading: "Reading") -> "list[RepeatedId]":
-    """Return columns that may identify people, some of them in several rows.
+def _checked_people(
+    data: str, table: "Table", reading: "Reading", settings: "SummarySettings"
+) -> "tuple[Table, tuple[str, ...]]":
+    """Return the rows without other ids of their people, and the names of these columns.
 
-    A group of such rows would have fewer people than it seems. InputError if the name of a column shows that
-    it identifies people. A column that the options name as a category or a number does not count.
+    InputError if nobody declared which rows belong to one person, if columns contradict the declaration, or
+    if a column of texts that nobody named may be names, ids or remarks.
     """
+    from unpooled.data.person_columns import distinct_texts, other_ids, person_columns
+
+    named = {*reading.categorical, *reading.numbers, *(name for name, _, _ in reading.recode)}
+    left_out = other_ids(table, settings.person) if settings.person else ()
+    table = table.without(left_out)
+    if not settings.person:
+        found = person_columns(_with_codes(data, table, reading), settings.not_a_person)
+        person = found[0].columns[0] if found and len(found[0].columns) == 1 else "COLUMN"
+        columns = "; ".join(map(str, found[:3])) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+        if not settings.one_row_per_person and reading.long is None:
+            raise InputError(
+                f"{data}: nobody declared which rows belong to one person. "
+                + (f"These columns seem to identify people: {columns}. " if found else "")
+                + f"Use --person {person} to combine the rows of a person, or --one-row-per-person if every "
+                "row is a different person."
+            )
+        if found:
+            names = ",".join(dict.fromkeys(name for one in found for name in one.columns))
+            raise InputError(
+                f"{data}: some people seem to have several rows, and each row would count as a person. These "
+                f"columns seem to identify people: {columns}. Use --person {person} to combine the rows of a "
+                f"person. If you know that every row is a different person, add --not-a-person {names}; the "
+                "table's page and the DPIA report state it."
+            )
+    for one in distinct_texts(table, settings.person):
+        if one.column not in named and one.column not in settings.not_a_person:
+            as_person = "" if settings.person else f"--person {one.column} if it identifies people, "
+            raise InputError(
+                f"{data}: column {one} may hold names, ids or remarks. Use {as_person}--exclude {one.column} "
+                f"to leave it out, or --categorical {one.column} if its texts are categories."
+            )
+    return table, left_out
+
+
+def _with_codes(data: str, table: "Table", reading: "Reading") -> "Table":
+    """Return the table with its codes and dates as categories: a table does not hold their values."""
     from dataclasses import replace
 
+    from unpooled.data.column_kinds import CODE, DATE
     from unpooled.data.readers import is_file, read_table
-    from unpooled.data.repeated_ids import code_id_columns, repeated_ids
 
-    repeated, codes = repeated_ids(table), code_id_columns(table)
-    if codes and is_file(data) and reading.long is None:
-        repeated += repeated_ids(
-            read_table(data, replace(reading, columns=codes, categorical=codes, numbers=(), recode=()))
-        )
-    named = (*reading.categorical, *reading.numbers)
-    for one in repeated:
-        if one.sure and one.column not in named:
-            raise InputError(
-                f"{data}: column {one} identifies some people in several rows, and each row would count as a "
-                f"person. Use --person {one.column} to combine the rows of a person, or --exclude "
-                f"{one.column} if the column does not identify people."
-            )
-    return [one for one in repeated if one.column not in named]
+    kinds = zip(table.names, table.kinds, strict=True)
+    codes = tuple(name for name, kind in kinds if kind in (CODE, DATE))
+    if not codes or not is_file(data) or reading.long is not None:
+        return table
+    again = replace(reading, columns=codes, categorical=codes, numbers=(), recode=(), exclude=())
+    codes_read = read_table(data, again, on_blank_rows=lambda rows: None)
+    return table.with_columns(codes_read) if len(codes_read) == len(table) else table
 
 
 # ---------------------------------------------------------------- updates
@@ -273,7 +303,16 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
     made = place.settings()
     different = [
         name
-        for name in ("min_group_size", "person", "columns", "sensitive", "log", "consumption")
+        for name in (
+            "min_group_size",
+            "person",
+            "one_row_per_person",
+            "not_a_person",
+            "columns",
+            "sensitive",
+            "log",
+            "consumption",
+        )
         if getattr(settings, name) and getattr(settings, name) != getattr(made, name)
     ]
     if settings.consumption and settings.max_share != made.max_share:

@@ -44,12 +44,15 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
         "disclose no more."
         if len(summary)
         else "The summary table has no groups left: the site answers nothing until it is updated.",
-        f"Column {settings.person} identifies people: rows of one person were combined."
-        if settings.person
-        else "Every row counts as a person. If a person can have several rows, make the table with --person.",
+        _declaration(settings),
         f"A cell is disclosed if at least {summary.min_group_size} people of a group have a value. Means are "
         "cut so that nobody dominates them, and rounded.",
     ]
+    if settings.not_a_person:
+        sentences.append(
+            "The site declared that these columns do not identify people: "
+            f"{', '.join(settings.not_a_person)}."
+        )
     if settings.columns:
         sentences.append(f"The grouping gives more weight to these columns: {', '.join(settings.columns)}.")
     if settings.sensitive:
@@ -62,6 +65,21 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
             f"{settings.max_share * 100:g}% of the group's total."
         )
     return [*sentences, *_rare(summary, rare), *_odd_columns(summary), *_uniform(summary, settings)]
+
+
+def _declaration(settings: SummarySettings) -> str:
+    """Return what the site declared about the rows of a person."""
+    if settings.person:
+        return (
+            f"The site declared that column {settings.person} identifies people: rows of one person were "
+            "combined."
+        )
+    if settings.one_row_per_person:
+        return "The site declared that every row is a different person."
+    return (
+        "Every row counts as a person, and nobody declared that this is so. If a person can have several "
+        "rows, make the table with --person."
+    )
 
 
 def _odd_columns(summary: SummaryTable) -> list[str]:

@@ -18,7 +18,7 @@ class SummarySettings:
     """
 
     min_group_size: int = 0  # fewest people in a group; 0: by the number of people
-    person: str = ""  # the column that identifies people; "": every row is a person
+    person: str = ""  # the column that identifies people; "": every row counts as a person
     columns: tuple[str, ...] = ()  # columns that studies are about: they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
     log: tuple[str, ...] = ()  # columns of which the table has only the logarithm
@@ -26,6 +26,8 @@ class SummarySettings:
         str, ...
     ] = ()  # columns in which a cell is disclosed only if nobody dominates its total
     max_share: float = 0.15  # the largest share of such a total that one person may have
+    one_row_per_person: bool = False  # the site declares that nobody has several rows
+    not_a_person: tuple[str, ...] = ()  # columns of which the site declares that they do not identify people
 
     def __post_init__(self) -> None:
         if (
@@ -49,6 +51,18 @@ class SummarySettings:
             raise InputError(f"max_share must be above 0 and at most 1, got {self.max_share!r}")
         if self.person and self.person in (*self.columns, *self.sensitive, *self.log, *self.consumption):
             raise InputError(f"column {self.person} identifies people, so it cannot have another role")
+        if self.person and self.one_row_per_person:
+            raise InputError(
+                f"column {self.person} identifies people, and every row is declared to be a person. Use "
+                "either --person or --one-row-per-person."
+            )
+        if self.person in self.not_a_person and self.person:
+            raise InputError(f"column {self.person} is both in --person and in --not-a-person")
+
+    @property
+    def people_declared(self) -> bool:
+        """True if the site declared which rows belong to one person."""
+        return bool(self.person) or self.one_row_per_person
 
     def group_size_for(self, people: int) -> int:
         """Return the minimum group size: as chosen, or a sixtieth of the people, from 5 to 11."""
