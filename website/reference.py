@@ -18,7 +18,10 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
             *("Private", "Dual", "citation"),
         ),
     ),
-    "federations": ("Sites and federations", ("open_site", "Site", "Simulation", "run", "Run")),
+    "federations": (
+        "Sites and federations",
+        ("open_site", "Site", "Simulation", "LocalFederation", "run", "Run"),
+    ),
     "protection": ("Protection", ("SummarySettings", "Gaussian", "SecureSums")),
     "optimality": ("How far from the best", ("exact_kmeans", "certify")),
 }

@@ -9,6 +9,7 @@ from sklearn.datasets import make_blobs
 
 from unpooled import Gaussian, Private, Simulation, kernels, run
 from unpooled.errors import ForecastRefusedError, InputError
+from unpooled.federation import Federation
 from unpooled.privacy.dp.forecast import forecast
 from unpooled.protocol import codec
 
@@ -123,7 +124,8 @@ def test_too_little_is_refused_before_anything_is_asked():
     X = blobs(1000, 4, 10)
     federation = dealt(X, 1)
     asked = []
-    watched = type("Watched", (), {"sites": federation.sites, "ask": lambda s, *a: asked.append(a)})()
+    ask = {"sites": federation.sites, "ask": lambda self, *words: asked.append(words)}
+    watched = type("Watched", (Federation,), ask)()
     with pytest.raises(ForecastRefusedError, match=r"n mu / k = 23\.7.*epsilon = 1\.1 or 1,057 rows"):
         run(Private(k=10, dp=Gaussian(1.0, rows=1000)), watched)
     assert not asked

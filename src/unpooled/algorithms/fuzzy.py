@@ -27,9 +27,9 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.participation import is_full, sample_sites
 from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import Starts, spread_of
+from unpooled.algorithms.site_sampling import is_full, sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each, together, total
 from unpooled.protocol.messages import Question, SiteId

@@ -27,8 +27,8 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.participation import sample_sites
 from unpooled.algorithms.seeding import merge_means
+from unpooled.algorithms.site_sampling import sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, each
 from unpooled.protocol.declarations import Length, Repeats

@@ -20,9 +20,9 @@ from typing import Self
 import numpy as np
 
 from unpooled.algorithms.method import Method
-from unpooled.algorithms.participation import is_full, sample_sites
 from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import WITH_MISSING, Starts
+from unpooled.algorithms.site_sampling import is_full, sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, total
 from unpooled.protocol.messages import SiteId

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from unpooled.algorithms.participation import check_participation
 from unpooled.algorithms.registry import register
 from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import COMPLETE, INITS, LOCAL_RESTARTS, QuestionSet, Starts, starts
+from unpooled.algorithms.site_sampling import check_participation
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Algorithm, State, Steps, together, total
 from unpooled.protocol.messages import Message, Question, SiteId

@@ -14,8 +14,8 @@ from typing import Self, cast
 import numpy as np
 
 from unpooled.algorithms.method import Method
-from unpooled.algorithms.participation import is_full
 from unpooled.algorithms.restart_rules import ComparedState, RestartRules
+from unpooled.algorithms.site_sampling import is_full
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, merged, together
 from unpooled.protocol.messages import SiteId

@@ -20,9 +20,9 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.method import Method
-from unpooled.algorithms.participation import sample_sites
 from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import LOCAL_RESTARTS, Starts
+from unpooled.algorithms.site_sampling import sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each
 from unpooled.protocol.messages import SiteId

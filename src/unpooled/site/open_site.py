@@ -26,8 +26,8 @@ from unpooled.site.answer_step import AnswerStep
 from unpooled.site.audit_log import AuditLog, LogHeadGuard
 from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.chain import Chain, VisibleRows
-from unpooled.site.consistency import check_registry, check_site_folder
 from unpooled.site.fixed_point_range import FixedPointRange
+from unpooled.site.folder_consistency import check_registry, check_site_folder
 from unpooled.site.guards import (
     AllowListGuard,
     ErasureGuard,

@@ -16,7 +16,7 @@ from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.renew import Renewal, plan_renewal
-from unpooled.site.consistency import check_registry
+from unpooled.site.folder_consistency import check_registry
 from unpooled.site.people_register import Registry
 from unpooled.site.table_store import ABOUT, APPROVED, SECOND_TABLE, SummaryFolder
 from unpooled.storage.atomic_files import write_atomically

@@ -31,9 +31,9 @@ from unpooled.privacy.microaggregation.people import People
 from unpooled.privacy.microaggregation.renew import first_groups, without_erased
 from unpooled.privacy.microaggregation.summarize import FirstSummary, Progress, make_first_summary
 from unpooled.site import people_register
-from unpooled.site.consistency import check_registry
 from unpooled.site.erasures import ERASURES as ERASURES
 from unpooled.site.erasures import Erasures
+from unpooled.site.folder_consistency import check_registry
 from unpooled.site.folder_format import check_folder_format
 from unpooled.site.log import entries
 from unpooled.site.people_register import Registry

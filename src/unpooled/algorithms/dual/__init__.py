@@ -42,7 +42,7 @@ from unpooled.algorithms.dual.node_steps import (
 )
 from unpooled.algorithms.lloyd import Lloyd
 from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.participation import sample_sites
+from unpooled.algorithms.site_sampling import sample_sites
 from unpooled.errors import InputError
 from unpooled.optimality.bounds import AskBounds, AskPartsBound  # which certify asks
 from unpooled.optimality.box import check_box, enclosing

@@ -30,8 +30,8 @@ from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
 from unpooled.site.chain import Chain
-from unpooled.site.consistency import check_site_folder
 from unpooled.site.endpoint import Endpoint
+from unpooled.site.folder_consistency import check_site_folder
 from unpooled.site.guards import RequestIdGuard
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.ledger_steps import LedgerStep, TransactionStep

@@ -8,8 +8,8 @@ from unpooled.errors import LedgerError, PolicyError
 from unpooled.privacy.secure_sum.stage_messages import from_hex
 from unpooled.protocol.exchange import countersignable
 from unpooled.site import people_register
-from unpooled.site.consistency import line_that_log_lacks
 from unpooled.site.erasures import Erasures
+from unpooled.site.folder_consistency import line_that_log_lacks
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import CONTINUED, COUNTERSIGNED, LogFault
 from unpooled.site.policy import load
