@@ -13,7 +13,7 @@ from unpooled.data import Table
 from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError, LedgerError, QueryRefusedError, TooFewAnswersError
 from unpooled.federation.membership import AskMembers
-from unpooled.federation.relay import member_totals
+from unpooled.federation.relay import relay_steps
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.federation.remote import RemoteFederation
 from unpooled.protocol import codec
@@ -438,7 +438,7 @@ def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
         nation = Relay("nation", federation([inner], inner=wire))
         with pytest.raises(InputError, match=f"^nation: {message}$"):
             run(Lloyd(k=2), LocalFederation([nation]))
-    monkeypatch.setattr(member_totals, "version", lambda name: "9.9")
+    monkeypatch.setattr(relay_steps, "version", lambda name: "9.9")
     with pytest.raises(
         InputError, match=r"^inner has unpooled 9\.9, the federation above it [0-9a-z.]+\. All federations of"
     ):

@@ -258,7 +258,7 @@ def test_a_relay_asks_its_members_once_if_a_question_fails(north, monkeypatch):
         asked.append(exchange.request)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("unpooled.federation.relay.member_totals.MemberTotals._totals", failing)
+    monkeypatch.setattr("unpooled.federation.relay.relay_steps.MemberTotals._totals", failing)
     session = north.session()
     response = codec.unwrap(session.respond(request()), expect=Response)
     session.close()
@@ -277,7 +277,7 @@ def test_nobody_is_asked_before_the_relay_has_approved(made, tmp_path):
 def test_another_version_above_or_in_the_middle_is_one_clear_reason(north, monkeypatch):
     reason = north.session(version="99.0").respond(request())
     assert reason.startswith("the coordinator has unpooled 99.0, this site")
-    monkeypatch.setattr("unpooled.federation.relay.member_totals.version", lambda name: "99.0")
+    monkeypatch.setattr("unpooled.federation.relay.relay_steps.version", lambda name: "99.0")
     session = north.session()
     above = RemoteFederation(Sessions(north=session), federations=["north"])
     with pytest.raises(

@@ -419,8 +419,6 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
         def check_request(self, request):
             self.inner.check_request(request)
 
-        floor = 1.0
-
         def is_masked(self, request, part):
             return False
 

@@ -69,8 +69,6 @@ class Guard(BaseGuard):
 class Mask:
     """A mask that doubles sums."""
 
-    floor = 1.0
-
     def check_request(self, request):
         events.append("stages")
 

@@ -121,7 +121,7 @@ class Simulation(Federation):
             raise
         except Exception as error:
             titles = ", ".join(ask.title for ask in asks)
-            raise SiteFailedError(f"a fused site, round {request_id.round}, {titles}: {error}") from error
+            raise SiteFailedError(f"a simulated site, round {request_id.round}, {titles}: {error}") from error
 
     def _gather(self, request_id: RequestId, part: int, ask: Ask[Reply]) -> Replies[Reply]:
         """Answer one ask: steps 1 and 2 of the module's list."""
@@ -137,14 +137,14 @@ class Simulation(Federation):
                 replies += question.answer_all(batch)
             return Replies(sites, replies)
 
-        exact, ordered = ExactTotal(self.min_contributors), OrderedSum[Reply]()
-        total, reply_size = exact if self.exact_sums else ordered, (0, 0)
+        exact = ExactTotal(self.min_contributors) if self.exact_sums else None
+        ordered, reply_size = OrderedSum[Reply](), (0, 0)
         for batch in batches:
             block = question.answer_all(batch)
-            total.add(block)
+            (exact or ordered).add(block)
             if reply_size == (0, 0) or not isinstance(block, ReplyBatch):  # those of a batch are all alike
                 reply_size = max(reply_size, size(block[0]))
-        if not self.exact_sums:
+        if exact is None:
             return Aggregate(sites, sum=ordered.reply(), size=reply_size)
         unrounded = exact.partial_sum()
         return Aggregate(

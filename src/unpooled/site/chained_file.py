@@ -2,7 +2,7 @@
 
 A link also names the head of the site's log at that time, and every line of the log names the last link. A
 file or a log that was lost, cut or replaced by an older one is therefore found by the other
-(``consistency.check_site_folder``).
+(``folder_consistency.check_site_folder``).
 """
 
 import json

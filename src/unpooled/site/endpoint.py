@@ -39,7 +39,7 @@ class Endpoint:
         return self.chain(Exchange(request))
 
     def receive(self, data: bytes) -> bytes:
-        """Answer an encoded request with an encoded response; engines call this."""
+        """Answer an encoded request with an encoded response; raise if that fails."""
         request: Request = codec.unwrap(data, expect=Request, limit=self.max_message_bytes)
         try:
             return codec.wrap(self.answer(request))
@@ -52,7 +52,7 @@ class Endpoint:
             ) from error
 
     def respond(self, data: bytes) -> bytes:
-        """``receive`` for engines between machines: never raises, and its reasons contain no data."""
+        """Answer like ``receive``, but never raise: a failure is a refusal, whose reason contains no data."""
         try:
             return self.receive(data)
         except CodecError as error:

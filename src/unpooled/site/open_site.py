@@ -188,7 +188,7 @@ def _chain(
         _secure_sums_only(policy, study) if mask is None else None,
         NoNoiseGuard() if mode == "summary" else RoundGuard(ledger),
         budget,
-        SuppressionStep(source.min_cluster_size, 1.0 if mask is None else mask.floor),
+        SuppressionStep(source.min_cluster_size),
         NoiseStep(None if budget is None else budget.accountant, mask),
         AnswerStep(name, grouped=source.grouped, threads=threads, checked=True),
         TransactionStep(ledger, mask),

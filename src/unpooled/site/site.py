@@ -107,7 +107,7 @@ class Site(Endpoint):
                 SecureSumGuard(mask),
                 TransformStep(VisibleRows(X, weights, within)),
                 *guards,
-                SuppressionStep(min_cluster_size, 1.0 if mask is None else mask.floor),
+                SuppressionStep(min_cluster_size),
                 NoiseStep(accountant or simulated, mask),
                 AnswerStep(str(name), grouped=self.grouped, threads=threads, checked=bool(guards)),
                 TransactionStep(None, mask),

@@ -20,9 +20,9 @@ from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError
 from unpooled.federation.local_federation import LocalFederation
 from unpooled.federation.membership import AskMembers
-from unpooled.federation.relay.member_totals import MemberFailureStep, MembersStep, MemberTotals
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
+from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation

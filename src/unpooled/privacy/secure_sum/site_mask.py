@@ -1,7 +1,7 @@
 """The mask of a site: its side of secure sums, and the rule to answer only in secure sums.
 
 A masked reply can be read only in a sum over at least three sites, so it is not suppressed: the sum equals
-pooling. ``floor`` is the smallest cell that a site adds to a sum; 1 adds every row.
+pooling.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,13 +41,11 @@ class SiteMask:
         required: bool = False,
         allowed_in_clear: tuple[str, ...] = (),
         suggested_methods: tuple[str, ...] = (),
-        floor: float = 1.0,
         honest_sites: int | None = None,
         bounds: Callable[[Part], None] | None = None,
     ) -> None:
         self._bounds = bounds
         self._member, self._required, self._allowed_in_clear = member, required, allowed_in_clear
-        self.floor = floor
         self._suggested_methods, self._honest = suggested_methods, honest_sites
 
     def check_request(self, request: Request) -> None:
