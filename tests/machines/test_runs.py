@@ -254,7 +254,7 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
             coordinator.until("document.querySelectorAll('#runs svg').length === 2")
             officer.until("at('sent').textContent.includes('the log is intact')")
             decide(officer, pending.study.digest, "withdraw", "a complaint")
-        lines = [json.loads(line) for line in log.read_bytes().splitlines()[before:]]
+            lines = [json.loads(line) for line in log.read_bytes().splitlines()[before:]]
         network.finish("studied")
         coordinator.until("at('past').textContent.includes('Groups')")
         assert coordinator.complaints == officer.complaints == []
