@@ -18,7 +18,7 @@ from unpooled.site.study import Study
 
 
 class BudgetGuard(Guard):
-    """Refuse queries without noise, and charge the others to the site's privacy budget, in its ledger.
+    """Refuse queries without noise, and provide the accountant that charges the others in the ledger.
 
     A query is charged to two budgets: that of the policy and that of the approved study, if any. Refusals
     depend only on the query, the policy and the ledger, and not on rows.
