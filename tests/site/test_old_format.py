@@ -42,6 +42,7 @@ WORDS = {  # what a user types after the folder of an old site
     "decline": [[], ["1"]],
     "start": [[], ["--data", "data.csv"], ["--background"]],
     "stop": [[]],
+    "confirm": [[]],
     "status": [[], ["--json"]],
     "log": [[], ["--verify"], ["--attack"], ["--html", "log.html"]],
     "dpia": [[], ["--html", "dpia.html"]],

@@ -33,10 +33,11 @@ START = "0" * 64
 COUNTERSIGNED = "countersigned"  # the kind of lines that hold a countersigned head
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
 STUDY = "study"  # the kind of lines that hold a decision about a study
-KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
+MOVED = "moved"  # the kind of lines that hold an officer's confirmation of a moved folder
+KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY, MOVED)
 ROTATE_BYTES = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = (  # by the first line after a rotation
-    *("site", "policy", "protection", "summary", "study", "authority"),
+    *("site", "policy", "protection", "summary", "study", "federation", "authority"),
     *("ledger", "registry"),
 )
 

@@ -102,7 +102,7 @@ class Evidence:
             self._fault(number, "names an entry of the ledger, and there is no ledger next to the log")
             return
         try:
-            ledger = Ledger.open_read_only(path) if self._only_look else Ledger(path, Ledger.owner(path))
+            ledger = Ledger.open_read_only(path) if self._only_look else Ledger.open_existing(path)
         except LedgerError as error:
             self._fault(0, str(error))
             return
