@@ -24,7 +24,15 @@ from unpooled.data.column_differences import (
     with_all_columns,
 )
 from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
-from unpooled.data.column_scales import SHAPES, all_columns, check_rows, observed_scale, shaped
+from unpooled.data.column_scales import (
+    SHAPES,
+    all_columns,
+    check_rows,
+    is_constant,
+    observed_scale,
+    shaped,
+    standard_scale,
+)
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.plausibility import long_tail, odd_units
 from unpooled.data.schema import (
@@ -37,7 +45,6 @@ from unpooled.data.schema import (
     some,
     stated_units,
 )
-from unpooled.data.standardise import is_constant, standard_scale
 from unpooled.data.transforms import Category, Number, Preparation
 from unpooled.errors import InputError, SchemaMismatchError
 from unpooled.protocol.algorithm import Steps, each, total, transformed
