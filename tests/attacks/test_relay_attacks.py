@@ -7,6 +7,7 @@ import pytest
 
 from helpers import bits, blobs, split
 from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
+from unpooled.errors import LedgerError
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum.site_mask import site_masks
@@ -17,6 +18,7 @@ from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.site.ledger import Ledger
 
 REQUEST_ID = RequestId("r", 0, 0, 0)
 
@@ -212,6 +214,26 @@ def test_who_is_late_in_the_first_sum_stays_out_where_there_is_one_set():
     second = asked(federation, AskMoments(), replace(REQUEST_ID, round=1))
     assert first.partial_sum().sites == second.partial_sum().sites == 3
     assert bits(first.total()) == bits(second.total())
+
+
+def test_a_release_that_fails_records_no_set_and_its_sum_cannot_leave_after_another(tmp_path, monkeypatch):
+    rows, away = split(blobs(1, n=80)[0], 4, 1), set()
+    below = RemoteFederation(
+        Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
+    )
+    federation = above([Relay("r", below, RelayRules(fixed_membership=True), folder=tmp_path)])
+
+    def full_disk(ledger, run, source):
+        raise LedgerError("no space left on the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "begin", full_disk)  # in the transaction, after the members were recorded
+        assert "failed with LedgerError" in asked(federation, AskMoments()).refusals["r"]
+    away.add("site-0")
+    next_exchange = replace(REQUEST_ID, exchange=REQUEST_ID.exchange + 1)
+    assert asked(federation, AskMoments(), next_exchange).partial_sum().sites == 3  # the first sum that left
+    away.clear()
+    assert "this run's first sum" in asked(federation, AskMoments()).refusals["r"]  # it was over four
 
 
 def test_one_set_is_also_kept_where_the_sites_of_a_relay_below_change():

@@ -30,9 +30,10 @@ from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.log import entries, verify
-from unpooled.site.session import PendingDecision, SiteSession, SiteSettings
+from unpooled.site.session import SiteSession, SiteSettings
 from unpooled.site.study_store import APPROVED, StudyFolder
 from unpooled.storage.file_locks import locked
 

@@ -28,9 +28,9 @@ from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import MaskedElsewhere
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
+from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import identity_in
 from unpooled.site.log import entries, unpacked, verify
-from unpooled.site.session import PendingDecision
 
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 

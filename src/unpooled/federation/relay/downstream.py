@@ -28,8 +28,9 @@ from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import RequestId, Transport
 from unpooled.protocol.site_id import SiteId
+from unpooled.site.endpoint import NoAnswerError, NotYet
 from unpooled.site.identity import identity_in
-from unpooled.site.session import NoAnswerError, NotYet, RunTerms
+from unpooled.site.session import RunTerms
 from unpooled.storage.file_locks import lock_owner
 
 log = logging.getLogger(__name__)
