@@ -95,11 +95,15 @@ def test_a_relay_states_the_values_of_its_sites_if_all_do():
 def test_clusters_are_described_by_shares():
     rng = np.random.default_rng(1)
     side = rng.integers(2, size=300)
-    angina = (rng.random(300) < 0.1 + 0.8 * side) * 1
-    table = pd.DataFrame({"x": 6.0 * side + rng.normal(size=300), "angina": angina})
+    has = (rng.random(300) < 0.1 + 0.8 * side) * 1
+    table = pd.DataFrame({"x": 6.0 * side + rng.normal(size=300), "angina": has})
     result = cluster({"a": table[:150], "b": table[150:]}, n_clusters=2)
     profile = result.profile
     angina = profile[profile["column"] == "angina"]
     assert set(angina["category"]) == {"1"}
-    assert sorted(angina["value"].round(1)) == [0.1, 0.9]
+    clusters = result.predict(table)
+    assert angina.set_index("cluster")["value"].to_dict() == pytest.approx(
+        {j: has[clusters == j].mean() for j in (1, 2)}
+    )
+    assert angina["overall"].tolist() == pytest.approx([has.mean()] * 2)
     assert "angina = 1" in result.job_result.distinctive_traits(0)
