@@ -23,7 +23,7 @@ from unpooled.federation.provisioning.follow_run import is_followed
 from unpooled.federation.provisioning.member_keys import known_members
 from unpooled.federation.relay import ipc
 from unpooled.federation.relay.ipc import IpcConnection
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import RequestId, Transport
@@ -218,7 +218,7 @@ class DownstreamRun(Transport):
         return _PUBLIC_REASONS.get(failed["kind"], "its run did not begin; its own log has the reason")
 
 
-class DownstreamFederation(RemoteFederation):
+class DownstreamFederation(TransportFederation):
     """The members of a relay between machines. It reports their keys once the downstream run is open.
 
     With ``secure`` the members sum securely: the relay's process is their coordinator, and reads only the
