@@ -23,9 +23,9 @@ from unpooled.federation.relay.relay_session import open_session
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response, countersignable
 from unpooled.protocol.messages import Refusal
+from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import identity_in
 from unpooled.site.log import entries, verify
-from unpooled.site.session import PendingDecision
 from unpooled.site.table_store import SummaryFolder
 
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'

@@ -25,11 +25,11 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.site.audit.overview import read as read_log
+from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import identity_in
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import entries, verify
 from unpooled.site.people_register import Registry
-from unpooled.site.session import PendingDecision
 from unpooled.site.table_store import SummaryFolder
 
 NAMES = {"heart": "north", "lung": "hospital-7"}  # the name of the hospital in each federation

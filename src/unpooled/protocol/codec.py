@@ -124,8 +124,8 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
     magic, found, head_size, body_size = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise CodecError("not an unpooled message: it does not begin with UNPL")
-    if wrong := format_error(found):
-        raise CodecError(f"message of {wrong}")
+    if found != FORMAT:
+        raise CodecError(f"message of {format_error(found)}")
     if len(data) != start + head_size + body_size:
         raise CodecError(f"message of {start + head_size + body_size} bytes, got {len(data)}")
     try:
