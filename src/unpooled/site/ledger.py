@@ -245,7 +245,7 @@ class Ledger(ChainedFile):
         if now != rows and self.spent():
             raise LedgerError(
                 f"the ledger's charges are for {_unit(now)}, and the policy's [dp] privacy_unit is "
-                f"{_unit(rows)}. The privacy that was spent cannot be converted. Use a folder of its own."
+                f"{_unit(rows)}. The privacy that was spent cannot be converted. Set the unit back."
             )
         if not recorded or now != rows:
             with self._writing("unit", rows):

@@ -299,8 +299,8 @@ def _check_rows_allowed(home: Path, mode: str) -> None:
     place.check_nobody_erased(f'mode = "{mode}", which answers from rows,')
     if mode == "dp" and place.exists:
         raise LedgerError(
-            f'{home}: the folder has a summary table, and the policy has mode = "dp". Use a folder of its '
-            "own."
+            f'{home}: the folder has a summary table, and the policy has mode = "dp". Set the policy back to '
+            'mode = "summary".'
         )
 
 

@@ -284,7 +284,7 @@ def stop(folder: SiteFolderArgument, federation: FederationName = "") -> None:
 @site.command(cls=o.OnLinux)
 def confirm(
     folder: SiteFolderArgument,
-    by: Annotated[str, typer.Option(help="Who confirms it (default: this account).")] = "",
+    by: Annotated[str, typer.Option(help="The person who confirms it (default: this account).")] = "",
 ) -> None:
     """Confirm that a folder that was moved, copied or restored is the one in which the site lives on.
 

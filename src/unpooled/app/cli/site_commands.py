@@ -430,6 +430,10 @@ def restore(
         typer.echo(f"the folder that was there is kept: {os.path.relpath(done.replaced)}")
     if not (folder / "federation.json").exists():
         typer.echo(
+            "A site lives in one folder: if no other copy of it is used any more, confirm this one with "
+            f"unpooled site confirm {folder}."
+        )
+        typer.echo(
             "If the site has answered since then, it refuses until its newest log is back. If that log is "
             "lost, the coordinator decides: unpooled federation admit FOLDER SITE --again --reason ..."
         )
