@@ -157,6 +157,8 @@ class Evidence:
 
     def _check_policy(self) -> None:
         digest, path = str(self._opening.get("policy") or ""), self._policy or self._folder / "policy.toml"
+        if not self._opening:
+            return  # it never answered
         if not path.exists():
             self._note("the policy that the site answered under: there is no policy.toml next to the log")
             return
