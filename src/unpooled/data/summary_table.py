@@ -19,6 +19,7 @@ from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray
 
 OTHER = "other"  # the reserved name of all categories that too few people have
+PEOPLE = "people in the group"  # the first heading, by which readers of rows recognise a summary table
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class SummaryTable:
 
     def cells(self) -> list[tuple[str, FloatArray]]:
         """Return all columns of the table as they are written: a heading and a number per group."""
-        out = [("people", self.people)]
+        out = [(PEOPLE, self.people)]
         for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
             known = self.known[:, j]
             if kind == NUMBER:
