@@ -251,18 +251,16 @@ class Recipient:
         if file.kind == NOTICE or header.study is None:
             return known._recalled(file, now)
         file.table(self.identity)  # it can be read
-        if (record := known.received(file)) is not None:
-            if record.recalled:
-                known.check_usable(file)
+        record, newest = known.received(file), known.newest(header.sender, header.study.digest)
+        if (record is not None and record.recalled) or (newest is not None and newest.line > header.line):
+            known.check_usable(file)  # raises
+        if record is not None:
             return known
-        newest = known.newest(header.sender, header.study.digest)
         if newest is not None and newest.line == header.line:
             raise InputError(
                 f"{file.path}: {header.sender} exported another file under the same line {header.line} of "
                 "its log: the log was restored from an old backup, or forged. Call the site."
             )
-        if newest is not None and newest.line > header.line:
-            known.check_usable(file)  # raises: it is superseded
         new = ReceivedFile(
             header.sender,
             file.digest,

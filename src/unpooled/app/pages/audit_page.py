@@ -107,8 +107,9 @@ def exported(file: FileRecord) -> str:
     return (
         f"{file.utc[:19]} UTC: the summary table left for {file.recipient} ({file.fingerprint}), {how}, for "
         f"the study {file.title} (purpose: {file.purpose}; expires {file.expires}): "
-        f"{counted(file.people, 'person')} in {counted(file.groups, 'group')}, columns {', '.join(file.columns)}; {size(file.bytes)}, digest "
-        f"{file.file[:16]}, by {file.by or 'an account without a name'}.{recalled}"
+        f"{counted(file.people, 'person')} in {counted(file.groups, 'group')}, columns "
+        f"{', '.join(file.columns)}; {size(file.bytes)}, digest {file.file[:16]}, by "
+        f"{file.by or 'an account without a name'}.{recalled}"
     )
 
 

@@ -324,8 +324,9 @@ def _checked(source: Source, reading: Reading) -> Source:
         raise InputError(f"{source.path}: column {every.index('') + 1} has no name")
     if every and every[0] == PEOPLE:
         raise InputError(
-            f"{source.path}: a summary table as CSV: its rows are groups of people, and would count as single "
-            "rows. Ask the site for a signed summary file (unpooled site export), which unpooled fit reads."
+            f"{source.path}: a summary table as CSV: its rows are groups of people, and would count as "
+            "single rows. Ask the site for a signed summary file (unpooled site export), which unpooled fit "
+            "reads."
         )
     twice = next((name for i, name in enumerate(source.every) if name in source.every[:i]), None)
     if twice is not None:
