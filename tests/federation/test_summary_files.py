@@ -535,3 +535,25 @@ def test_a_study_that_is_wrong_is_named(tmp_path, text, message):
     (tmp_path / "study.toml").write_text(text)
     with pytest.raises(InputError, match=re.escape(message)):
         StudyFile.read(tmp_path / "study.toml")
+
+
+def test_methods_are_compared_on_the_groups_of_the_files(made, tmp_path):
+    words = ("-k", "2", "--method", "lloyd,k-fed", "--out", tmp_path / "compared")
+    command("compare", *files(made), *words)
+    (measured,) = json.loads((tmp_path / "compared" / "comparison.json").read_text())
+    people = [table.people for table in map(read_summary, files(made))]
+    assert measured["rows"] == sum(map(len, people))
+    assert {run["protection"] for run in measured["runs"]} == {"summary"}
+    for run in measured["runs"]:
+        assert 0 < measured["bound"] <= measured["best"] <= run["inertia"]
+    lloyd = next(run for run in measured["runs"] if run["method"] == "lloyd")
+    assert lloyd["inertia"] == pytest.approx(measured["pooled"])
+    command("fit", *files(made), "-k", "2", "--out", tmp_path / "run")
+    fitted = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert fitted["inertia"] == pytest.approx(measured["best"])  # each group counts with its people
+    text = (tmp_path / "compared" / "comparison.md").read_text()
+    assert "groups of summary files" in text
+    said = command(
+        "compare", *files(made), "-k", "2", "--protect", "raw", "--out", tmp_path / "x", fails=True
+    )
+    assert "under --protect summary only" in said
