@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ import unpooled
 from unpooled.app.cli import app
 from unpooled.data.summary_table import to_csv
 from unpooled.errors import InputError, PolicyError
-from unpooled.federation.recipient import Recipient, read_summary
+from unpooled.federation.recipient import Recipient, as_word, read_summary
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.site.audit.overview import read as read_log
 from unpooled.site.export_table import export_table, plan_export
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.policy import Policy, parse
 from unpooled.site.study_file import StudyFile
-from unpooled.site.summary_file import RecipientKey, open_file, restricted, seal_file
+from unpooled.site.summary_file import RecipientKey, is_summary_file, open_file, restricted, seal_file
 from unpooled.site.table_store import SummaryFolder
 
 STUDY = """\
@@ -516,7 +516,7 @@ def test_other_files_of_the_same_ending_are_refused(made, tmp_path):
         said = command("fit", made / "heart" / "model.unpooled", "-k", "2", fails=True)
     finally:
         (made / "heart" / "model.unpooled").unlink()
-    assert "a file of a run, not a summary file" in said
+    assert "the model of a run, not a summary file" in said
 
 
 @pytest.mark.parametrize(
@@ -557,3 +557,51 @@ def test_methods_are_compared_on_the_groups_of_the_files(made, tmp_path):
         "compare", *files(made), "-k", "2", "--protect", "raw", "--out", tmp_path / "x", fails=True
     )
     assert "under --protect summary only" in said
+
+
+# ---------------------------------------------------------------- conventions of other systems
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda data: data.replace(b"\n", b"\r\n"),
+        lambda data: data.replace(b"\n", b"\r"),
+        lambda data: b"\xef\xbb\xbf" + data,
+        lambda data: json.dumps(json.loads(data), ensure_ascii=True, indent=4).encode(),
+        lambda data: json.dumps(json.loads(data)).encode(),
+    ],
+    ids=["Windows", "old Macintosh", "mark", "indented", "one line"],
+)
+def test_line_ends_and_layout_do_not_count(place, changed):
+    for path in (*files(place), place / "heart" / "heart-key.json"):
+        path.write_bytes(changed(path.read_bytes()))
+    assert RecipientKey.read(place / "heart" / "heart-key.json") == Recipient.read(place / "heart").key
+    command("federation", "receive", place / "heart", *files(place))
+    assert read_summary(files(place)[0]).people.sum() == 60
+
+
+def test_a_study_has_one_digest_under_any_line_ends_and_order(tmp_path):
+    lines = STUDY.splitlines()
+    texts = ["\n".join(lines), "\r\n".join(lines), "\ufeff# remark\r\n" + "\n".join(reversed(lines))]
+    studies = []
+    for i, text in enumerate(texts):
+        (tmp_path / f"{i}.toml").write_bytes(text.encode())
+        studies.append(StudyFile.read(tmp_path / f"{i}.toml"))
+    assert len({study.digest for study in studies}) == 1
+    assert StudyFile.from_json({**vars(studies[0]), "columns": ["age"]}).digest != studies[0].digest
+
+
+def test_names_of_files_have_any_case_and_a_site_keeps_its_own(place):
+    folder = place / "heart" / "Neue Dateien"
+    folder.mkdir()
+    moved = [shutil.move(path, folder / f"{path.stem.upper()} (1).UNPOOLED") for path in files(place)]
+    command("fit", *moved, "-k", "2", "--restarts", "1", "--out", place / "run")
+    result = json.loads((place / "run" / "result.json").read_text())
+    assert [site["site"] for site in result["sites"]] == list(SITES)
+
+
+def test_commands_in_messages_can_be_copied_under_windows():
+    assert as_word(PureWindowsPath(r"C:\Users\Ada Example\heart")) == r'"C:\Users\Ada Example\heart"'
+    assert as_word(PureWindowsPath(r"D:\heart\NORTH.UNPOOLED")) == r"D:\heart\NORTH.UNPOOLED"
+    assert is_summary_file(r"D:\heart\NORTH.UNPOOLED")

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from unpooled.data.summary_table import SummaryTable
@@ -176,7 +176,7 @@ class Recipient:
                 f"{file.path}: {header.sender} is known here by another key (fingerprint "
                 f"{sender_fingerprint(known.key)}), and this file is signed with fingerprint "
                 f"{sender_fingerprint(header.sender_key)}. Call {header.sender}. If it has a new key: "
-                f"unpooled federation receive {_word(self.folder)} {_word(file.path)} --new-key"
+                f"unpooled federation receive {as_word(self.folder)} {as_word(file.path)} --new-key"
             )
         return known is not None
 
@@ -192,7 +192,7 @@ class Recipient:
     def check_usable(self, file: SignedFile) -> None:
         """Raise InputError unless a run may use a summary file."""
         header = file.header
-        receive = f"unpooled federation receive {_word(self.folder)} {_word(file.path)}"
+        receive = f"unpooled federation receive {as_word(self.folder)} {as_word(file.path)}"
         if file.kind != TABLE or header.study is None:
             raise InputError(f"{file.path}: a deletion notice, not a summary file. Record it with {receive}.")
         if not self.is_known(file):
@@ -290,8 +290,8 @@ class Recipient:
         return replace(self, files=tuple(files))
 
 
-def _word(path: Path) -> str:
-    """A path as a word of a command, for the shells of Windows too."""
+def as_word(path: PurePath) -> str:
+    """Return a path as a word of a command, for the shells of Windows too."""
     return f'"{path}"' if any(c.isspace() for c in str(path)) else str(path)
 
 

@@ -353,8 +353,8 @@ def _parsed(path: Path, *kinds: str) -> dict[str, Any]:
     if path.stat().st_size > _MAX_BYTES:
         raise InputError(f"{path}: too large for a {what}")
     data = path.read_bytes()
-    if data.startswith(b"unpooled "):  # e.g. model.unpooled of a run
-        raise InputError(f"{path}: a file of a run, not a {what}")
+    if data.startswith(b"unpooled model"):
+        raise InputError(f"{path}: the model of a run, not a {what}")
     try:
         values = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
