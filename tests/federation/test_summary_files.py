@@ -304,10 +304,10 @@ def test_a_file_that_may_not_be_used_is_refused(fault, place):
     given = [*sorted((place / "heart").glob("*.unpooled")), *sorted(place.glob("mail/*.unpooled"))]
     before = contents(place)
     out, report = place / "run", place / "report.html"
-    said = command("fit", *given, "-k", "2", "--out", out, "--report", report, fails=True)
-    assert message in said
-    assert said.startswith("unpooled: ")
-    assert "\n" not in said
+    shown = command("fit", *given, "-k", "2", "--out", out, "--report", report, fails=True)
+    assert message in shown
+    assert shown.startswith("unpooled: ")
+    assert "\n" not in shown
     assert contents(place) == before  # nothing is written
 
 
@@ -315,8 +315,8 @@ def test_a_file_that_may_not_be_used_is_refused(fault, place):
 def test_receiving_refuses_the_same_files_and_records_nothing(fault, place):
     message = fault(place)
     before = contents(place)
-    said = command("federation", "receive", place / "heart", *files(place), "--yes", fails=True)
-    assert message in said
+    shown = command("federation", "receive", place / "heart", *files(place), "--yes", fails=True)
+    assert message in shown
     assert contents(place) == before
 
 
@@ -357,7 +357,7 @@ def test_a_lost_site_may_return_with_a_new_key(place):
     command("fit", *files(place), "-k", "2")
 
 
-def test_without_an_answer_nobody_is_trusted_and_nothing_leaves(place):
+def test_without_an_answer_nobody_is_known_and_nothing_leaves(place):
     record = place / "heart" / "recipient.json"
     values = json.loads(record.read_text())
     record.write_text(json.dumps({**values, "sites": {}, "files": []}))
@@ -400,12 +400,12 @@ def test_an_erasure_writes_a_deletion_notice_that_the_recipient_follows(place):
     assert "A deletion notice names it" in " ".join(command("site", "log", place / "north").split())
     assert "intact" in command("site", "log", place / "north", "--verify")
     came = shutil.copy(notice, place / "heart")
-    said = command("fit", *files(place), came, "-k", "2", fails=True)
-    assert "a deletion notice" in said or "both of north" in said
+    shown = command("fit", *files(place), came, "-k", "2", fails=True)
+    assert "a deletion notice" in shown or "both of north" in shown
     assert "asks you to delete" in command("federation", "receive", place / "heart", came)
-    said = command("fit", *files(place), "-k", "2", fails=True)
-    assert "north asked on " in said
-    assert "to delete it" in said
+    shown = command("fit", *files(place), "-k", "2", fails=True)
+    assert "north asked on " in shown
+    assert "to delete it" in shown
     export(place, "north", "--overwrite")
     command("federation", "receive", place / "heart", files(place)[1])
     command("fit", *files(place), "-k", "2")
@@ -459,8 +459,8 @@ def test_a_table_that_nobody_approved_does_not_leave(made, tmp_path):
     command("site", "summarize", tmp_path / "west", "--data", made / "north.csv", "--person", "id")
     words = ["--to", made / "heart" / "heart-key.json", "--study", made / "heart" / "study.toml"]
     out = tmp_path / "west.unpooled"
-    said = command("site", "export", tmp_path / "west", *words, "-o", out, "--yes", fails=True)
-    assert "nobody approved the summary table yet" in said
+    shown = command("site", "export", tmp_path / "west", *words, "-o", out, "--yes", fails=True)
+    assert "nobody approved the summary table yet" in shown
     assert not out.exists()
 
 
@@ -486,9 +486,9 @@ def test_a_summary_table_as_csv_is_refused_with_the_way_out(made, tmp_path):
         command("site", "review", made / site, "--csv", tmp_path / f"{site}.csv")
     tables = [tmp_path / f"{site}.csv" for site in SITES]
     for given in (tables, [made / site / "summary" / "table.csv" for site in SITES]):
-        said = command("fit", *given, "-k", "2", fails=True)
-        assert "its rows are groups of people" in said
-        assert "unpooled site export" in said
+        shown = command("fit", *given, "-k", "2", fails=True)
+        assert "its rows are groups of people" in shown
+        assert "unpooled site export" in shown
 
 
 @pytest.mark.parametrize(
@@ -505,18 +505,18 @@ def test_options_of_sites_are_refused(made, words, message):
 
 
 def test_summary_files_and_rows_do_not_mix(made):
-    said = command("fit", *files(made), made / "north.csv", "-k", "2", fails=True)
-    assert "A run takes summary files only, or none" in said
+    shown = command("fit", *files(made), made / "north.csv", "-k", "2", fails=True)
+    assert "A run takes summary files only, or none" in shown
 
 
 def test_other_files_of_the_same_ending_are_refused(made, tmp_path):
     command("fit", *files(made), "-k", "2", "--restarts", "1", "--out", tmp_path / "run")
     shutil.copy(tmp_path / "run" / "model.unpooled", made / "heart" / "model.unpooled")
     try:
-        said = command("fit", made / "heart" / "model.unpooled", "-k", "2", fails=True)
+        shown = command("fit", made / "heart" / "model.unpooled", "-k", "2", fails=True)
     finally:
         (made / "heart" / "model.unpooled").unlink()
-    assert "the model of a run, not a summary file" in said
+    assert "the model of a run, not a summary file" in shown
 
 
 @pytest.mark.parametrize(
@@ -553,10 +553,10 @@ def test_methods_are_compared_on_the_groups_of_the_files(made, tmp_path):
     assert fitted["inertia"] == pytest.approx(measured["best"])  # each group counts with its people
     text = (tmp_path / "compared" / "comparison.md").read_text()
     assert "groups of summary files" in text
-    said = command(
+    shown = command(
         "compare", *files(made), "-k", "2", "--protect", "raw", "--out", tmp_path / "x", fails=True
     )
-    assert "under --protect summary only" in said
+    assert "under --protect summary only" in shown
 
 
 # ---------------------------------------------------------------- conventions of other systems

@@ -1,10 +1,10 @@
-"""The recipient of signed summary files: its key, the sites that it trusts, and the files that came.
+"""The recipient of signed summary files: its key, the sites that it knows, and the files that came.
 
 ::
 
     FOLDER/identity.key      the secret; it never leaves the folder
     FOLDER/NAME-key.json     the public key, which the recipient sends to sites
-    FOLDER/recipient.json    the name, the trusted sites with their keys, the files and deletion notices
+    FOLDER/recipient.json    the name, the known sites with their keys, the files and deletion notices
 
 A run uses only files that were received: the record then has the newest file of every site. The files
 themselves may be in the folder or in any folder inside it.
@@ -42,7 +42,7 @@ RECORD = "recipient.json"
 
 
 @dataclass(frozen=True)
-class TrustedSite:
+class KnownSite:
     """A site whose fingerprint somebody compared."""
 
     key: str
@@ -70,7 +70,7 @@ class Recipient:
 
     folder: Path
     name: str
-    sites: dict[str, TrustedSite] = field(default_factory=dict)
+    sites: dict[str, KnownSite] = field(default_factory=dict)
     files: tuple[ReceivedFile, ...] = ()
 
     @property
@@ -122,7 +122,7 @@ class Recipient:
             known = cls(
                 folder,
                 str(values["name"]),
-                {str(site): TrustedSite(**trusted) for site, trusted in values["sites"].items()},
+                {str(site): KnownSite(**known) for site, known in values["sites"].items()},
                 tuple(ReceivedFile(**file) for file in values["files"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -148,7 +148,7 @@ class Recipient:
         values = {
             "format": FORMAT,
             "name": self.name,
-            "sites": {site: asdict(trusted) for site, trusted in self.sites.items()},
+            "sites": {site: asdict(known) for site, known in self.sites.items()},
             "files": [asdict(file) for file in self.files],
         }
         write_atomically(self.folder / RECORD, (json.dumps(values, indent=1) + "\n").encode())
@@ -168,7 +168,7 @@ class Recipient:
         return opened
 
     def is_known(self, file: SignedFile) -> bool:
-        """Return whether the sender is trusted; InputError if it is known by another key."""
+        """Return whether the sender is known; InputError if it is known by another key."""
         header = file.header
         known = self.sites.get(header.sender)
         if known is not None and known.key != header.sender_key:
@@ -226,7 +226,7 @@ class Recipient:
     def receive(self, files: Sequence[SignedFile], *, new_keys: Iterable[str] = ()) -> "Recipient":
         """Record files and deletion notices that were opened; if one fails, nothing is written.
 
-        The senders count as trusted from now on: the caller compared their fingerprints. ``new_keys`` are
+        The senders are known from now on: the caller compared their fingerprints. ``new_keys`` are
         sites whose key is replaced.
         """
         with locked(self.folder, what="unpooled federation receive"):
@@ -245,7 +245,7 @@ class Recipient:
             known = replace(known, files=tuple(one for one in known.files if one.site != header.sender))
             del sites[header.sender]
         if header.sender not in sites:
-            sites[header.sender] = TrustedSite(header.sender_key, now, account())
+            sites[header.sender] = KnownSite(header.sender_key, now, account())
         known = replace(known, sites=sites)
         known.is_known(file)
         if file.kind == NOTICE or header.study is None:

@@ -31,8 +31,8 @@ def key(
     typer.echo(f"recipient: {recipient.name}")
     typer.echo(f"send to every site: {recipient.key_file}")
     typer.echo(f"fingerprint, to read to every site by telephone: {recipient.key.fingerprint}")
-    for site, trusted in recipient.sites.items():
-        typer.echo(f"trusted site: {site}, since {trusted.since[:10]}, by {trusted.by}")
+    for site, known in recipient.sites.items():
+        typer.echo(f"known site: {site}, since {known.since[:10]}, by {known.by}")
 
 
 @federation.command()
