@@ -85,7 +85,8 @@ class StudyFile:
         names = tuple(map(plain_name, columns))
         if len(names) > _MAX_COLUMNS or len(set(names)) < len(names):
             raise InputError("columns must name each column once")
-        return cls(*(values[key].strip() for key in _TEXTS), names, _day(values["expires"]))
+        title, purpose, contact = (values[key].strip() for key in _TEXTS)
+        return cls(title, purpose, contact, names, _day(values["expires"]))
 
 
 def _is_name(name: object) -> bool:

@@ -10,7 +10,7 @@ import base64
 import json
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -151,8 +151,8 @@ class Header:
         """Return the header of these values; InputError if it is not what ``to_json`` writes."""
         try:
             study = StudyFile.from_json(values["study"]) if "study" in values else None
-            names = ("sender", "sender_key", "recipient", "recipient_key", "line", "exported")
-            header = cls(*(values[name] for name in names), study, values["protection"], values["encrypted"])
+            names = [field.name for field in fields(cls) if field.name != "study"]
+            header = cls(study=study, **{name: values[name] for name in names})
             right = (
                 is_name(header.sender)
                 and is_name(header.recipient)

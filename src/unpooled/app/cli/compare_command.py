@@ -106,7 +106,7 @@ def compare(
     from unpooled.site.summary_file import is_summary_file
 
     import_methods(module or [])
-    by_files = bool(files) and is_summary_file(files[0])
+    by_files = any(map(is_summary_file, files or ()))
     chosen, protections = o.names(method), o.names(protect) or (("summary",) if by_files else PROTECTIONS)
     for selected, known, option in (
         (chosen, methods_and_presets(), "method"),

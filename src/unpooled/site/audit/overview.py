@@ -162,18 +162,12 @@ def _decided(entry: dict[str, Any]) -> str:
 
 
 def _exported(entry: dict[str, Any]) -> FileRecord:
-    names = ("utc", "recipient", "fingerprint", "title", "purpose", "expires")
-    return FileRecord(
-        int(entry["seq"]) + 1,
-        *(str(entry[name]) for name in names),
-        tuple(map(str, entry["columns"])),
-        int(entry["people"]),
-        int(entry["groups"]),
-        int(entry["bytes"]),
-        bool(entry["encrypted"]),
-        str(entry["by"]),
-        str(entry["file"]),
-    )
+    values: dict[str, Any] = {"line": int(entry["seq"]) + 1}
+    values |= {name: int(entry[name]) for name in ("people", "groups", "bytes")}
+    texts = ("utc", "recipient", "fingerprint", "title", "purpose", "expires", "by", "file")
+    values |= {name: str(entry[name]) for name in texts}
+    columns = tuple(map(str, entry["columns"]))
+    return FileRecord(columns=columns, encrypted=bool(entry["encrypted"]), **values)
 
 
 def _add(run: RunRecord, entry: dict[str, Any]) -> None:
