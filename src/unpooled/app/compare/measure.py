@@ -35,8 +35,8 @@ from unpooled.site.chain import Exchange
 from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
-from unpooled.site.recorder import Recorder
 from unpooled.site.site import Site
+from unpooled.site.steps import Recorder
 from unpooled.typing import FloatArray
 
 SUMMARY = "summary"
@@ -234,7 +234,8 @@ def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -
         return Private(k=problem.k, dp=budget, m=2.0 if method == "fuzzy" else None)
     minimum = 5 if protection == "raw" else 1
     if method.endswith(PUBLISHED):
-        preset = METHODS[method.removesuffix(PUBLISHED)].as_published(k=problem.k)  # type: ignore[attr-defined]
+        preset = METHODS[method.removesuffix(PUBLISHED)].as_published(k=problem.k)
+        assert preset is not None
         return replace(preset, min_cluster_size=minimum)
     made = METHODS[method](k=problem.k, max_rounds=ROUNDS, min_cluster_size=minimum)
     return made.with_restarts(None)
@@ -246,7 +247,10 @@ def methods_and_presets() -> tuple[str, ...]:
     >>> methods_and_presets()[-1].endswith(PUBLISHED)
     True
     """
-    return (*METHODS, *(f"{m}{PUBLISHED}" for m, made in METHODS.items() if hasattr(made, "as_published")))
+    return (
+        *METHODS,
+        *(f"{m}{PUBLISHED}" for m, made in METHODS.items() if made.as_published(k=2) is not None),
+    )
 
 
 def _module(method: str) -> str:

@@ -64,7 +64,7 @@ NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sou
 
 
 @dataclass(frozen=True)
-class OpenedSites:
+class LocalSites:
     """The sites of a job in this process, and what was learnt while their sources were read."""
 
     federation: "Simulation | LocalFederation | DaskFederation"
@@ -72,7 +72,7 @@ class OpenedSites:
     warning: str = ""  # on columns that seem to identify people in several rows
 
 
-def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
+def local_sites(job: Job, threads: int | None = None) -> LocalSites:
     """Read the sources of a job, and return its sites in this process."""
     left_out: dict[str, str] = {}
     blank_rows: dict[str, int] = {}
@@ -108,7 +108,7 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
             )
     ks = _possible_ks(job, federation.rows)
     facts = ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks, summary_files)
-    return OpenedSites(federation, facts, warning)
+    return LocalSites(federation, facts, warning)
 
 
 def _reading(job: Job) -> Reading:
