@@ -184,6 +184,28 @@ def test_an_encrypted_file_has_a_readable_header_and_no_number_of_the_table(made
     assert len(sealed) > len(table)
 
 
+def test_a_file_says_nothing_about_columns_that_are_not_of_the_study(place):
+    """Not even the name of one, or its values, where it has only two."""
+    data = place / "north.csv"
+    head, *lines = data.read_text().splitlines()
+    rows = [f"{line},{i % 2},{'yes' if i % 3 else 'no'}" for i, line in enumerate(lines)]
+    data.write_text("\n".join([f"{head},hidden_number,hidden_category", *rows]) + "\n")
+    shutil.rmtree(place / "north")
+    command("site", "summarize", place / "north", "--data", data, "--person", "id")
+    command("site", "approve", place / "north", "--yes")
+    export(place, "north", "--plain", "--overwrite")
+    whole = SummaryFolder(place / "north").read()
+    assert {"hidden_number", "hidden_category"} <= set(whole.names)
+    assert "hidden" not in files(place)[1].read_text()
+    kept = whole.only(("sex", "age"))
+    assert kept.names == ("sex", "age")
+    assert np.array_equal(kept.means["age"], whole.means["age"])
+    assert np.array_equal(kept.known[:, 1], whole.people_with_value("age"))
+    assert kept.within_of("age") == whole.within_of("age")
+    assert to_csv(whole.only(whole.names)) == to_csv(whole)
+    assert whole.only(whole.names).digest == whole.digest
+
+
 # ---------------------------------------------------------------- files that a run must not use
 
 

@@ -10,7 +10,7 @@ import base64
 import json
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -283,24 +283,13 @@ def restricted(table: SummaryTable, columns: tuple[str, ...]) -> tuple[SummaryTa
     if not columns:
         return table, ()
     taken = {name: next((n for n in (name, f"log({name})") if n in table.names), "") for name in columns}
-    chosen = [j for j, name in enumerate(table.names) if name in taken.values()]
-    names = tuple(table.names[j] for j in chosen)
+    names = tuple(name for name in table.names if name in taken.values())
     if not names:
         raise InputError(
             f"the summary table has none of the study's columns: {', '.join(columns)}. It has "
             f"{', '.join(table.names)}."
         )
-    kept = replace(
-        table,
-        names=names,
-        kinds=tuple(table.kinds[j] for j in chosen),
-        categories={name: table.categories[name] for name in names if name in table.categories},
-        known=np.ascontiguousarray(table.known[:, chosen]),
-        means={name: table.means[name] for name in names if name in table.means},
-        counts={name: table.counts[name] for name in names if name in table.counts},
-        within=table.within[chosen],
-    )
-    return kept, tuple(name for name, there in taken.items() if not there)
+    return table.only(names), tuple(name for name, there in taken.items() if not there)
 
 
 def _check_table(table: SummaryTable) -> None:
