@@ -63,6 +63,7 @@ PARTS: dict[str, list[str]] = {
         "methods/*",
         "reproduce.md",
         "results.md",
+        "papers/*",
         "speed.md",
         "data.md",
         "extending.md",
