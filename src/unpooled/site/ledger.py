@@ -103,7 +103,7 @@ class Ledger(ChainedFile):
         """Return the name of the site in every federation for which the ledger was opened."""
         check_file_format(path, "ledger")
         try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
                 return dict(db.execute("SELECT federation, site FROM names ORDER BY rowid"))
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
