@@ -64,6 +64,7 @@ PARTS: dict[str, list[str]] = {
         "methods/*",
         "reproduce.md",
         "results.md",
+        "papers/*",
         "speed.md",
         "data.md",
         "extending.md",
