@@ -213,7 +213,7 @@ def test_the_schema_of_a_relay_is_that_of_one_site():
     merged = schema_of([a, b])
     assert merged.names == ("age", "ward", "note")
     assert merged.kinds == ("number", "category", "number")
-    assert merged.categories == ((), ("x", "y", "z"), ())
+    assert merged.categories == ((), ("x", "y", "z"), ("1", "2"))  # of numbers: two values, or none
     assert merged.rows.tolist() == [5.0]
     assert merged.missing.tolist() == [1.0, 0.0, 3.0]
     sizes = [AskSchema().answer(batch_of(t)).size[0] for t in (a, b)]

@@ -38,6 +38,8 @@ class SummaryTable:
     means: dict[str, FloatArray]  # (G,) of every number; 0 where suppressed
     counts: dict[str, FloatArray]  # (G, categories) of every categorical column
     within: FloatArray  # (c,) variance within groups, to two digits; nan: suppressed
+    # by numeric column of at most two values: those that at least ``min_group_size`` people have
+    values: dict[str, tuple[float, ...]]
     min_group_size: int
     made: str = ""  # the date, as 2026-11-16
     named: bool = True  # False: the columns of an array, which have no names
@@ -115,11 +117,16 @@ def to_csv(summary: SummaryTable) -> str:
     The headings are for people; ``from_csv`` takes the names from the description.
     """
     cells = summary.cells()
-    columns = [["" if v != v else _plain(v) for v in values.tolist()] for _, values in cells]
+    columns = [["" if v != v else plain_number(v) for v in values.tolist()] for _, values in cells]
     return csv_text([[" ".join(heading.split()) for heading, _ in cells], *zip(*columns, strict=True)])
 
 
-def _plain(value: float) -> str:
+def plain_number(value: float) -> str:
+    """Return a number as short as it can be and still exact.
+
+    >>> plain_number(1.0), plain_number(0.1)
+    ('1', '0.1')
+    """
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
@@ -133,10 +140,8 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
         raise InputError(f"the summary table is not CSV: {error}") from error
     if not rows:
         raise InputError("the summary table is empty")
-    values = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(
-        -1, len(rows[0])
-    )
-    columns = iter(values.T)
+    cells = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(-1, len(rows[0]))
+    columns = iter(cells.T)
     counted = set(about["incomplete"])
     try:
         people = np.ascontiguousarray(next(columns))
@@ -155,8 +160,11 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
     if next(columns, None) is not None:
         raise InputError("the summary table has too many columns")
     within = np.array([np.nan if v is None else v for v in about["within"]])
+    values = {name: tuple(map(float, held)) for name, held in about["values"].items()}
     size, made, named = int(about["min_group_size"]), str(about["made"]), bool(about["named"])
-    return SummaryTable(names, kinds, categories, people, known, means, counts, within, size, made, named)
+    return SummaryTable(
+        names, kinds, categories, people, known, means, counts, within, values, size, made, named
+    )
 
 
 def described(summary: SummaryTable) -> dict[str, Any]:
@@ -172,6 +180,7 @@ def described(summary: SummaryTable) -> dict[str, Any]:
             if kind in (NUMBER, CATEGORY) and not full
         ],
         "within": [None if v != v else v for v in summary.within.tolist()],
+        "values": {name: list(held) for name, held in summary.values.items()},
         "min_group_size": summary.min_group_size,
         "made": summary.made,
         "named": summary.named,

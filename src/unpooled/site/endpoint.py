@@ -6,7 +6,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import Request, RequestId, Response
 from unpooled.protocol.messages import Refusal, SiteId
 from unpooled.site.chain import Chain, Exchange
-from unpooled.site.recorder import Recorder
+from unpooled.site.steps import Recorder
 
 NO_REQUEST = RequestId("", 0, 0, 0)  # in responses to messages that cannot be read
 MAX_MESSAGE_BYTES = 16 * 2**20

@@ -35,8 +35,8 @@ from unpooled.site.chain import Exchange
 from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
-from unpooled.site.recorder import Recorder
 from unpooled.site.site import Site
+from unpooled.site.steps import Recorder
 from unpooled.typing import FloatArray
 
 PROTECTIONS = ("none", "summary", "raw", "dp")

@@ -11,6 +11,7 @@ from unpooled.app.report.missing import kept_cells, missing_by_site
 from unpooled.app.result import ClusterResult
 from unpooled.app.traits import Trait, one_per_column
 from unpooled.data import Number
+from unpooled.data.transforms import Binary
 from unpooled.html.html import (
     FULL,
     cards,
@@ -83,7 +84,7 @@ def _sentence(result: ClusterResult, j: int) -> str:
     ways = []
     for word, category, up in _WORDS:
         some = [
-            f"{escape(f'{t.column} {t.category}'.strip())} ({_value(t)}, all {_value(t, overall=True)})"
+            f"{escape(t.name)} ({_value(t)}, all {_value(t, overall=True)})"
             for t in traits
             if bool(t.category) is category and (t.effect > 0) is up
         ]
@@ -142,8 +143,9 @@ def _beside(t: Trait) -> str:
 
 def _every_column(result: ClusterResult) -> str:
     by_cluster = [{(t.column, t.category): t for t in result.traits(j)} for j in range(result.k)]
+    places = {key: j for j, key in enumerate(result.agreement.preparation.outputs)}
     rows = []
-    for key in result.agreement.preparation.outputs:
+    for key in sorted(by_cluster[0], key=lambda key: places.get(key) or places.get((key[0], ""), 0)):
         traits = [by[key] for by in by_cluster]
         spreads = ["" if t.category else soft(f"&plusmn; {figure(t.spread)}") for t in traits]
         cells = [
@@ -308,7 +310,8 @@ def preparation(result: ClusterResult) -> str:
         if isinstance(c, Number):
             moved = (c.shift, c.scale) != (0.0, 1.0)
             how = f"(x &minus; {figure(c.shift)}) / {figure(c.scale)}" if moved else "unchanged"
-            rows.append([escape(c.name), "number", how, figure(c.fill)])
+            kind = f"category ({figure(c.low)} or {figure(c.high)})" if isinstance(c, Binary) else "number"
+            rows.append([escape(c.name), kind, how, figure(c.fill)])
         else:
             rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
     fills = "a missing value would become" if a.preparation.drop else "missing values filled with"

@@ -32,14 +32,11 @@ from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
 from unpooled.site.chain import Chain
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.folder_consistency import check_site_folder
-from unpooled.site.guards import RequestIdGuard
+from unpooled.site.guards import RequestIdGuard, SingleSourceGuard, source_digest
 from unpooled.site.ledger import Ledger, SumLedger
-from unpooled.site.ledger_steps import LedgerStep, TransactionStep
 from unpooled.site.log import Log
-from unpooled.site.mask_steps import MaskStep, SecureSumGuard
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.replay_cache import ReplayCache
-from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
+from unpooled.site.steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 
 if TYPE_CHECKING:
@@ -122,7 +119,7 @@ class Relay(Endpoint):
                 recorder,
                 MessageLimitsGuard(None),
                 MembersStep(name, key, self.downstream),
-                SecureSumGuard(mask, "federation"),
+                StagesStep(mask, "federation"),
                 None if study is None else StudyLimitsGuard(study.study),
                 MemberTotals(name, self.rules, self.downstream, ledger, mask),
                 TransactionStep(ledger, mask),
