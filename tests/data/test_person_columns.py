@@ -18,7 +18,7 @@ def is_refused(table):
 
 @pytest.mark.parametrize("many", amounts(12, 200))
 def test_law_tables_with_several_rows_per_person_are_refused(many):
-    """All that have an id; of those with a pair of columns that never change, in five rows each, nearly all."""
+    """All that have an id, and nearly all with two columns that never change and five rows per person."""
     pairs, rest = [], []
     for seed in range(many):
         made = repeated_people(seed)

@@ -15,7 +15,7 @@ columns may depend on it smoothly.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -376,15 +376,19 @@ def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> 
             yield PersonColumns((a.name, b.name), len(cells), rows)
 
 
+@dataclass
 class _PairValues(_Values):
     """The combinations of two columns."""
+
+    _inverses: dict[bytes, FloatArray] = field(default_factory=dict, init=False)
 
     def effect(self, column: _CodedColumn) -> _Effect | None:
         """Return how a column depends on the combinations: not at all if it depends on one column more."""
         m = self._means(column)
         if m is None:
             return None
-        rest, free = self._rest(m)
+        rest, spread = self._rest(m)
+        free = float((spread * m.sizes).sum())  # degrees of freedom
         if free < 1:
             return None
         mixed = (m.sizes * rest**2).sum() / free
@@ -395,17 +399,32 @@ class _PairValues(_Values):
 
     def _off_others(self, m: _Means) -> tuple[FloatArray, ...] | None:
         """Return how far means are off the sum of the effects of the two columns."""
-        rest, free = self._rest(m)
+        rest, spread = self._rest(m)
         ones = np.ones(len(rest))
-        share = free / len(rest)
-        return rest, share / m.sizes, (m.sizes.sum() - len(ones)) * ones, m.within * ones, share * ones
+        return rest, spread, (m.sizes.sum() - len(ones)) * ones, m.within * ones, spread * m.sizes
 
-    def _rest(self, m: _Means) -> tuple[FloatArray, int]:
-        """Return the means less the effects of each of the two columns, and the degrees of freedom."""
+    def _rest(self, m: _Means) -> tuple[FloatArray, FloatArray]:
+        """Return the residuals of the means, by least squares on both columns, and their variances.
+
+        The variances are relative to the variance of a row.
+        """
         assert self.pair is not None
-        a, b = self.pair[0][m.there], self.pair[1][m.there]
-        rest = m.means.copy()
-        for _ in range(5):
-            for by in (a, b):
-                rest -= (np.bincount(by, m.sizes * rest) / np.maximum(np.bincount(by, m.sizes), 1))[by]
-        return rest, len(rest) - len(np.unique(a)) - len(np.unique(b)) + 1
+        first = self.pair[0][m.there]
+        second = self.pair[1][m.there] + int(first.max()) + 1
+        inverse = self._inverse(first, second, m.sizes)
+        sums = np.bincount(np.concatenate([first, second]), np.tile(m.sizes * m.means, 2), len(inverse))
+        effects = inverse @ sums
+        hat = inverse[first, first] + 2 * inverse[first, second] + inverse[second, second]
+        return m.means - effects[first] - effects[second], np.maximum(0.0, 1 / m.sizes - hat)
+
+    def _inverse(self, first: IntArray, second: IntArray, sizes: IntArray) -> FloatArray:
+        """Return the inverse of the normal equations; columns without missing values have the same."""
+        key = first.tobytes() + second.tobytes() + sizes.tobytes()
+        if key not in self._inverses:
+            width = int(second.max()) + 1
+            normal = np.zeros((width, width))
+            normal[first, second] = sizes
+            normal += normal.T
+            normal[np.diag_indices(width)] = normal.sum(axis=0)  # rows of each value
+            self._inverses[key] = np.linalg.pinv(normal, hermitian=True)
+        return self._inverses[key]
