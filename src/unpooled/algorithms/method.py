@@ -73,6 +73,11 @@ class Method(Message, Algorithm[Any], abstract=True):
             raise InputError(f"{name}: min_cluster_size must be >= 1, got {self.min_cluster_size}")
         check_participation(self.participation)
 
+    @classmethod
+    def as_published(cls, *, k: int) -> Self | None:
+        """Return the method with its authors' settings; None if they are the defaults."""
+        return None
+
     @property
     def clusters(self) -> int:
         """k; InputError if it was not given."""

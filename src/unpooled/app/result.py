@@ -10,8 +10,8 @@ from unpooled import __version__
 from unpooled.algorithms.registry import METHODS, citation
 from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
+from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model
-from unpooled.app.open_sites import NO_FACTS, ReadingFacts
 from unpooled.app.traits import Trait, cluster_traits, column_means, distinctive
 from unpooled.data import AgreedSchema
 from unpooled.evaluation import AnalysisState, Choice, Description

@@ -156,8 +156,8 @@ class AskSchema(Question[Schema]):
         disclosed = batch.large(count, count)
         missing = n - count
         number = disclosed & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
-        for j, values in two_values.items():
-            number[j] &= not {*values} <= {0.0, 1.0} or not squares[j]  # 0/1 columns have no unit: no size
+        for j, two in two_values.items():
+            number[j] &= not {*two} <= {0.0, 1.0} or not squares[j]  # 0/1 columns have no unit: no size
         size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if batch.minimum > 1 else 20)
         return Schema(
             protection=("raw" if batch.minimum > 1 else "none", ""),

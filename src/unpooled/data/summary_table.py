@@ -9,7 +9,7 @@ import csv
 import io
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from unpooled.errors import InputError
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray
 
+T = TypeVar("T")
 OTHER = "other"  # the reserved name of all categories that too few people have
+PEOPLE = "people in the group"  # the first heading, by which readers of rows recognise a summary table
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,24 @@ class SummaryTable:
         except ValueError:
             raise InputError(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
 
+    def only(self, names: tuple[str, ...]) -> "SummaryTable":
+        """Return the table with these columns, and with nothing about the others."""
+        at = [self.index(name) for name in names]
+        return SummaryTable(
+            names,
+            tuple(self.kinds[j] for j in at),
+            _of(names, self.categories),
+            self.people,
+            np.ascontiguousarray(self.known[:, at]),
+            _of(names, self.means),
+            _of(names, self.counts),
+            self.within[at],
+            _of(names, self.values),
+            self.min_group_size,
+            self.made,
+            self.named,
+        )
+
     def people_with_value(self, name: str) -> FloatArray:
         """Return the number of people with a value in a column (G,); 0 where the table lacks the column."""
         if name not in self.names:
@@ -94,7 +114,7 @@ class SummaryTable:
 
     def cells(self) -> list[tuple[str, FloatArray]]:
         """Return all columns of the table as they are written: a heading and a number per group."""
-        out = [("people", self.people)]
+        out = [(PEOPLE, self.people)]
         for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
             known = self.known[:, j]
             if kind == NUMBER:
@@ -109,6 +129,10 @@ class SummaryTable:
             if not np.array_equal(known, self.people):
                 out.append((f"{name} (people with a value)", known))
         return out
+
+
+def _of(names: tuple[str, ...], values: dict[str, T]) -> dict[str, T]:
+    return {name: values[name] for name in names if name in values}
 
 
 def to_csv(summary: SummaryTable) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 
 from unpooled.data import Table
 from unpooled.data.summary_table import SummaryTable
-from unpooled.federation.remote import RemoteFederation
 from unpooled.federation.simulated_rows import check_sites
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
 from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import SiteId
@@ -35,7 +35,7 @@ class LocalTransport(Transport):
         return {name: self._members[name].receive(data) for name, data in requests.items()}
 
 
-class LocalFederation(RemoteFederation):
+class LocalFederation(TransportFederation):
     """A federation of Site objects in this process; each answers with its own rules.
 
     Request and response are bytes and pass the same checks as between machines. A simulation without rules at

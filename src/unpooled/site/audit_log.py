@@ -81,6 +81,19 @@ class AuditLog(Recorder):
             **self._bound,
         )
 
+    @property
+    def next_line(self) -> int:
+        """The number, from 1, of the next line of the log."""
+        assert self._log is not None
+        return self._log.seq + 2
+
+    def record_export(self, kind: str, **fields: Any) -> None:
+        """Write that a file leaves, before it does."""
+        assert self._log is not None
+        self._log.append(
+            kind, site=self._name, policy=self._policy, ledger=self._mark(), **self._bound, **fields
+        )
+
     def _mark(self) -> str:
         return "" if self._ledger is None else self._ledger.mark
 

@@ -370,6 +370,31 @@ _PROTECTED = {
 }
 
 
+def provenance(result: ClusterResult) -> str:
+    """Return the section on the summary files that the run used."""
+    files = result.facts.summary_files
+    rows = [
+        [
+            escape(file.site),
+            escape(file.file),
+            escape(file.exported[:10]),
+            escape(file.protection),
+            "encrypted" if file.encrypted else "not encrypted",
+            f"<code>{escape(file.fingerprint)}</code>",
+            f"<code>{escape(file.digest[:16])}</code>",
+        ]
+        for file in files
+    ]
+    head = ["site", "file", "exported", "protection", "on its way", "fingerprint of the site", "digest"]
+    study = files[0]
+    lead = (
+        f"This run asked no site. It was computed here from signed summary files, for the study "
+        f"{escape(study.title)}: {sentence([study.purpose])} The study expires on "
+        f"{escape(study.expires)}. Limits on the use of the files hold by agreement."
+    )
+    return section("Provenance", table(head, rows, left=tuple(range(len(head)))), lead, "provenance")
+
+
 def method(result: ClusterResult) -> str:
     """Return the section on the method, and the command that repeats the run."""
     job, ks = result.job, result.ks
@@ -394,5 +419,6 @@ def page(result: ClusterResult) -> str:
     clusters = "No clusters" if result.choice.none else counted(result.k, "cluster")
     title = f"{clusters} over {counted(len(result.sites), 'site')}"
     parts = [headline, profiles, places, memberships, charts.fit, charts.spread_map]
-    parts += [choice, convergence, preparation, sent_section, method]
+    parts += [choice, convergence, preparation, sent_section]
+    parts += [provenance, method] if result.facts.summary_files else [method]
     return html_page(title, "\n".join(make(result) for make in parts), result.job.begun, script=True)

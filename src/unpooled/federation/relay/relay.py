@@ -22,7 +22,7 @@ from unpooled.federation.local_federation import LocalFederation
 from unpooled.federation.membership import AskMembers
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
-from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals
+from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals, SumMembersStep
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation
@@ -125,6 +125,7 @@ class Relay(Endpoint):
                 TransactionStep(ledger, mask),
                 None if mask is None else MaskStep(mask),
                 study,
+                SumMembersStep(ledger) if self.rules.fixed_membership else None,
                 LedgerStep(ledger, single_source),
             )
             recorder.record_opening()
