@@ -347,7 +347,7 @@ class _Values:
         off = means[middle] - weight * means[before] - (1 - weight) * means[after]
         spread = 1 / sizes[middle] + weight**2 / sizes[before] + (1 - weight) ** 2 / sizes[after]
         noise = (m.inside[before] + m.inside[middle] + m.inside[after]) / free
-        return off, spread, free, noise, 1 + weight**2 + (1 - weight) ** 2
+        return off, spread, free.astype(np.float64), noise, 1 + weight**2 + (1 - weight) ** 2
 
 
 # ---------------------------------------------------------------- pairs
@@ -426,5 +426,5 @@ class _PairValues(_Values):
             normal[first, second] = sizes
             normal += normal.T
             normal[np.diag_indices(width)] = normal.sum(axis=0)  # rows of each value
-            self._inverses[key] = np.linalg.pinv(normal, hermitian=True)
+            self._inverses[key] = np.asarray(np.linalg.pinv(normal, hermitian=True), np.float64)
         return self._inverses[key]
