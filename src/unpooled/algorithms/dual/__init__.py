@@ -48,8 +48,7 @@ from unpooled.algorithms.dual.node_steps import (
     subgradient,
 )
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.site_sampling import sample_sites
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.errors import InputError
 from unpooled.optimality.bounds import AskBounds, AskPartsBound  # which certify asks
 from unpooled.optimality.box import check_box, enclosing

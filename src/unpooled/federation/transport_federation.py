@@ -78,7 +78,7 @@ def check_response(request: Request, response: Response) -> None:
             part.question.check_reply(reply)
 
 
-class RemoteFederation(Federation):
+class TransportFederation(Federation):
     """The Federation over a Transport.
 
     Parameters

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.run_remote import RemoteRun
 
 
-def perform(
+def run_and_print(
     job: "Job",
     folder: "RunFolder | None",
     report: Path | None,

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from unpooled.app.dask_job import on_dask
 from unpooled.app.job import AUTO, Job
+from unpooled.app.summary_file_job import (
+    SummaryFileFacts,
+    facts_from_json,
+    read_summary_files,
+    summary_files_of,
+)
 from unpooled.data import Table
 from unpooled.data.person_columns import person_columns
 from unpooled.data.readers import Reading, read_sites
@@ -31,6 +37,7 @@ class ReadingFacts:
     left_out: tuple[tuple[str, str], ...] = ()  # sites that do not take part, with the reason
     blank_rows: tuple[tuple[str, int], ...] = ()  # number of rows without a value at the end of a source
     ks: tuple[int, ...] = ()  # the k that are compared, if -k auto would compare more than there are rows
+    summary_files: tuple[SummaryFileFacts, ...] = ()  # in place of sources
 
     def to_json(self) -> dict[str, object]:
         """Return the facts for ``result.json``, without those that are empty; ``from_json`` reads them."""
@@ -38,6 +45,7 @@ class ReadingFacts:
             "left_out": dict(self.left_out),
             "blank_rows": dict(self.blank_rows),
             "ks": list(self.ks),
+            "summary_files": [dataclasses.asdict(file) for file in self.summary_files],
         }
         return {name: value for name, value in values.items() if value}
 
@@ -48,6 +56,7 @@ class ReadingFacts:
             tuple(content.get("left_out", {}).items()),
             tuple(content.get("blank_rows", {}).items()),
             tuple(content.get("ks", ())),
+            facts_from_json(content.get("summary_files", ())),
         )
 
 
@@ -55,7 +64,7 @@ NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sou
 
 
 @dataclass(frozen=True)
-class OpenedSites:
+class LocalSites:
     """The sites of a job in this process, and what was learnt while their sources were read."""
 
     federation: "Simulation | LocalFederation | DaskFederation"
@@ -63,24 +72,29 @@ class OpenedSites:
     warning: str = ""  # on columns that seem to identify people in several rows
 
 
-def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
+def local_sites(job: Job, threads: int | None = None) -> LocalSites:
     """Read the sources of a job, and return its sites in this process."""
     left_out: dict[str, str] = {}
     blank_rows: dict[str, int] = {}
     reading, warning = _reading(job), ""
+    summary_files: tuple[SummaryFileFacts, ...] = ()
     federation: Simulation | LocalFederation | DaskFederation
     if job.dask:
         federation = on_dask(job, reading, left_out.__setitem__)
     else:
-        tables = read_sites(
-            job.files if job.tables is None else job.tables,
-            reading,
-            left_out.__setitem__,
-            blank_rows.__setitem__,
-        )
-        if job.protect == "summary":
-            warning = repeated_people(tables, job.summary or SummarySettings())
-        rows = _summary_tables(job, tables, left_out) if job.protect == "summary" else tables
+        rows: Mapping[str, Table | SummaryTable]
+        if summary_files_of(job):
+            rows, summary_files = read_summary_files(job)
+        else:
+            rows = tables = read_sites(
+                job.files if job.tables is None else job.tables,
+                reading,
+                left_out.__setitem__,
+                blank_rows.__setitem__,
+            )
+            if job.protect == "summary":
+                warning = repeated_people(tables, job.summary or SummarySettings())
+                rows = _summary_tables(job, tables, left_out)
         if job.secure:
             federation = LocalFederation.from_rows(
                 rows,
@@ -93,8 +107,8 @@ def open_sites(job: Job, threads: int | None = None) -> OpenedSites:
                 rows, min_cluster_size=job.minimum, n_threads=threads, exact_sums=job.exact_sums
             )
     ks = _possible_ks(job, federation.rows)
-    facts = ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks)
-    return OpenedSites(federation, facts, warning)
+    facts = ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks, summary_files)
+    return LocalSites(federation, facts, warning)
 
 
 def _reading(job: Job) -> Reading:
