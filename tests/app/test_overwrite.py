@@ -116,8 +116,8 @@ FOLDERS = {
 CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("resume", "folder"),
     ("site join", "folder"),
-    ("site join", "identity"),
     ("site start", "folder"),
+    ("site confirm", "folder"),
     ("site summarize", "folder"),
     ("site review", "folder"),  # by the decisions of its officer
     ("site approve", "folder"),
@@ -149,7 +149,6 @@ READ = {
     ("site join", "invitation"),
     ("site join", "policy"),
     ("site join", "downstream"),
-    ("site start", "policy"),
     ("site start", "downstream"),
     ("site status", "folder"),
     ("site stop", "folder"),
@@ -498,16 +497,15 @@ def test_a_federation_is_never_replaced(there):
 
 def test_a_site_joins_in_a_folder_that_is_its_own(there):
     invitation, site = there / "fed" / "invitations" / "a.json", there / "joined"
-    (site / "engine" / "local").mkdir(parents=True)
-    (site / "engine" / "local" / "mine.txt").write_bytes(MINE)
-    words = ["site", "join", invitation, "--folder", site]
+    (site / "federations" / "fed").mkdir(parents=True)
+    (site / "federations" / "fed" / "mine.txt").write_bytes(MINE)
+    words = ["site", "join", site, invitation]
     refused(there, *words, says="is not empty, and not the folder of a site")
-    shutil.rmtree(site / "engine")
+    shutil.rmtree(site / "federations")
     (site / "rows.csv").write_bytes(MINE)
     for _ in range(2):  # the second time with the same key
         code, err = call(*words)
         assert (code, "has no data yet" in err) == (1, True)
     assert (site / "rows.csv").read_bytes() == MINE
-    refused(
-        there, "site", "join", site / "invitation.json", "--folder", site, says="invitation.json is an input"
-    )
+    kept = site / "federations" / "fed" / "invitation.json"
+    refused(there, "site", "join", site, kept, says="invitation.json is an input")
