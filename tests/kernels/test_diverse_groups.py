@@ -1,4 +1,4 @@
-"""Groups with limits on classes: no excess in any group, the same groups from the compiled kernel and numpy."""
+"""Groups with limits on classes: no excess in any group, the same groups from C++ and from numpy."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_a_group_of_one_class_is_mixed_by_the_cheapest_swap() -> None:
 
 
 def test_where_no_swap_can_help_two_groups_become_one() -> None:
-    """Five of six are of one class, and no group may have a larger share of it: only all six have exactly that."""
+    """Five of six are of one class, and no group may have a larger share of it: only all six have that."""
     Z = np.arange(12.0).reshape(6, 2)
     limits = limits_of([np.array([0, 0, 0, 0, 0, 1])], 0.0)
     assert groups(Z, 3, limits=limits).tolist() == [0] * 6

@@ -170,7 +170,15 @@ def test_lost_settings_are_not_replaced_by_the_default_ones(federation, tmp_path
     site_folder.enrol()
     data = tmp_path / "b.csv"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    words = ["site", "summarize", str(site_folder.path), "--data", str(data), "--one-row-per-person"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        str(site_folder.path),
+        "--data",
+        str(data),
+        "--one-row-per-person",
+    ]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     for words in ((), ("--data", str(data))):  # the table exists, and the file would not be read again

@@ -32,7 +32,7 @@ LARGEST = 1e40  # products of six numbers of this size are still finite
 class ClassLimits(NamedTuple):
     """The classes of rows in some columns, and the largest share of every class in a group.
 
-    Shares are of the rows of a group that have a class in the column. All rows together are within the limits.
+    Shares are of the rows of a group that have a class in the column. All rows together keep the limits.
     """
 
     classes: NDArray[np.int32]  # (n, columns) numbers of classes, -1: none
@@ -41,13 +41,29 @@ class ClassLimits(NamedTuple):
 
     def excess(self, rows: NDArray[np.int64]) -> int:
         """Return how many of these rows are above the limits, added up over classes."""
-        total = 0
+        return int(self._above(rows).sum())
+
+    def most_exceeded(self, rows: NDArray[np.int64]) -> int:
+        """Return the class of which most of these rows are above its limit; -1 if there is none."""
+        above = self._above(rows)
+        return int(above.argmax()) if above.any() else -1
+
+    def crowded(self, rows: NDArray[np.int64], row: int, size: int) -> bool:
+        """Return whether a row would exceed a limit among these, even if ``size`` of them had a class."""
+        own = self.classes[row]
+        counts = (self.classes[rows] == own).sum(axis=0) + 1
+        allowed = np.floor(self.limits[own] * size + reference_diverse.SLACK)
+        return bool(((counts > allowed) & (own >= 0)).any())
+
+    def _above(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(classes,) how many of these rows are above each limit."""
+        above = np.zeros(len(self.limits), np.int64)
         for c, (begin, end) in enumerate(zip(self.first[:-1], self.first[1:], strict=True)):
             of = self.classes[rows, c]
             counts = np.bincount(of[of >= 0] - begin, minlength=end - begin)
             allowed = np.floor(self.limits[begin:end] * counts.sum() + reference_diverse.SLACK)
-            total += int(np.maximum(counts - allowed, 0).sum())
-        return total
+            above[begin:end] = np.maximum(counts - allowed, 0)
+        return above
 
 
 def groups(
@@ -59,9 +75,9 @@ def groups(
 ) -> NDArray[np.int64]:
     """(n,) labels 0, 1, .. of groups of ``min_size`` to 2 ``min_size`` - 1 rows; of fewer rows, one group.
 
-    Z (n, w) is finite and already scaled: columns count as they are. With ``limits`` no group exceeds one, and
-    a group may be larger. ``progress`` is called now and then with the share that is done; what it raises ends
-    the grouping.
+    Z (n, w) is finite and already scaled: columns count as they are. With ``limits`` no group exceeds one,
+    and a group may be larger. ``progress`` is called now and then with the share that is done; what it raises
+    ends the grouping.
 
     >>> labels = groups(np.array([[0.0, 1.0], [9.0, 1.0], [0.1, 1.0], [9.1, 1.0]]), 2)
     >>> bool(labels[0] == labels[2] != labels[1] == labels[3])

@@ -1,6 +1,6 @@
 """``native/grouping/repair.hpp`` and ``classes.hpp`` in numpy: groups in which no class exceeds its limit.
 
-Distances are added up as in ``reference_grouping``, and counts are whole numbers, so both give the same groups.
+Distances are added up as in ``reference_grouping``, and counts are whole numbers: both give the same groups.
 """
 
 from collections.abc import Callable
@@ -120,7 +120,7 @@ class _Repair:
         return False
 
     def cheapest(self, g: int, near: list[int]) -> tuple[float, int, int, int]:
-        """The change of squared error by the first of the best swaps, the group, the row given, the row taken."""
+        """The change by the first of the best swaps, the group, and the rows given and taken."""
         if not near:
             return np.inf, -1, -1, -1
         own, sizes = self.parts[g], np.array([len(self.parts[b]) for b in near])
@@ -181,6 +181,8 @@ class _LimitedSteps(Steps):
         swaps = after(self.counts, self.known, row, self.others) + after(
             self.their_counts[self.of], self.their_known[self.of], self.others, row
         )
-        moves = after(self.counts, self.known, row, None) + after(self.their_counts, self.their_known, None, row)
+        moves = after(self.counts, self.known, row, None) + after(
+            self.their_counts, self.their_known, None, row
+        )
         change[np.insert(swaps, self.begins, moves) > 0] = np.inf
         return change

@@ -18,7 +18,7 @@ from unpooled.errors import InputError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.site_folder import find_joined_policy, joined_policy
 from unpooled.site.audit import overview
-from unpooled.site.table_notes import rare_categories_in
+from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ReadOnlySummaryFolder
 
 _LARGEST = 64 << 20  # bytes of a report
@@ -47,8 +47,14 @@ class Documents:
 
     def _summary(self) -> str:
         place = ReadOnlySummaryFolder(self._folder)
-        rare = rare_categories_in(place.path)
-        return table_page.page(place.read(), place.settings(), place.approved, place.digest, rare=rare)
+        return table_page.page(
+            place.read(),
+            place.settings(),
+            place.approved,
+            place.digest,
+            rare=rare_categories_in(place.path),
+            risks=risks_in(place.path),
+        )
 
     def _audit(self) -> str:
         return audit_page.page(
