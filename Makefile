@@ -116,8 +116,9 @@ coverage: $(STAMP)  ## lines and branches of src that no test runs, in build/cov
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check pytest-cov
 	$(PYTEST) --cov=unpooled --cov-branch --cov-report=term --cov-report=html:build/coverage
 
-results: $(STAMP)  ## docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
-	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))
+results: $(STAMP)  ## reproduction/results, docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
+	$(BIN)/python -m reproduction all --record --out build/results $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m reproduction compare --record --out build/results
 	$(BIN)/python -m benchmarks.leakage
 
 clean:           ## remove what make made

@@ -22,7 +22,7 @@ _FILES = """
 import json, resource, sys, time
 from pathlib import Path
 from unpooled.app.job import Job
-from unpooled.app.open_sites import open_sites
+from unpooled.app.local_sites import open_sites
 from unpooled.app.result import ClusterResult
 from unpooled.app.report import page
 from unpooled.protocol.run_loop import run

@@ -16,7 +16,7 @@ import numpy as np
 
 from unpooled import Site
 from unpooled.federation.relay.relay import Relay, RelayRules
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
@@ -90,11 +90,11 @@ def tree(count: int, width: int, costs: Costs | None, away: float, seed: int) ->
     for r in range(count):
         sites = {f"{r}-{s}": Site(f"{r}-{s}", X) for s in range(width)}
         network = SimulatedNetwork(sites, rng, costs, away)
-        relay: Any = Relay(f"{r:04}", RemoteFederation(network, exact_sums=True), RelayRules(min_sites=3))
+        relay: Any = Relay(f"{r:04}", TransportFederation(network, exact_sums=True), RelayRules(min_sites=3))
         relay.network = network
         relays[relay.name] = relay
     top = SimulatedNetwork(relays, rng, costs, 0.0)
-    return RemoteFederation(top, exact_sums=True), top, relays
+    return TransportFederation(top, exact_sums=True), top, relays
 
 
 def exchange(federation: Any, number: int) -> Any:

@@ -2,8 +2,9 @@
 
 ``python -m reproduction`` is the command. ``experiment.py`` defines an experiment, ``catalogue.py`` lists all
 of them, ``runner.py`` runs their tasks, ``worker.py`` runs tasks in parallel, ``result_store.py`` saves the
-results, ``result_table.py`` compares them with the published numbers, and ``output.py`` writes tables,
-figures and pages. Each paper is a module.
+results, ``result_table.py`` compares them with the published numbers, ``output.py`` writes tables and
+figures, and ``recorded.py`` keeps the tables in this repository and writes the pages of docs/ from them. Each
+paper is a module.
 """
 
 from reproduction.experiment import Experiment, Plot, Presentation, Results, Settings, Task, seed_of

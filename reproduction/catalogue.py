@@ -1,5 +1,6 @@
 """All experiments by name, in the order of the list. To add a paper, write a module and add a line here."""
 
+from dataclasses import dataclass
 from importlib import import_module
 
 from reproduction.experiment import Experiment
@@ -10,6 +11,8 @@ _MODULES = {
     "garst-fig3": "garst",
     "garst-fig4": "garst",
     "garst-fig5": "garst_femnist",
+    "garst-fig6": "garst",
+    "holzer-fig1": "holzer_toy",
     "holzer-synthetic": "holzer",
     "holzer-mnist": "holzer",
     "holzer-femnist": "holzer",
@@ -19,12 +22,49 @@ _MODULES = {
     "triebe-rate": "triebe",
     "stallmann-cases": "stallmann",
     "stallmann-g2": "stallmann_g2",
+    "stallmann-claims": "stallmann_more",
     "dual-tables": "yfantis",
     "dual-held-out": "yfantis",
 }
 """Name -> module of this package, which has the experiment in its tuple EXPERIMENTS."""
 
 NAMES = tuple(_MODULES)
+
+RECORDED: dict[str, int] = {
+    "garst-fig5": 4,
+    "garst-fig6": 8,
+    "holzer-mnist": 10,
+    "holzer-femnist": 8,
+    "triebe-fraction": 30,
+    "triebe-epochs": 30,
+    "triebe-rate": 30,
+    "stallmann-g2": 4,
+}
+"""Runs of the recorded results where they are fewer than in the paper, because a run is slow."""
+RECORDED_QUICK = ("holzer-participation",)
+"""Experiments whose quick form is recorded: images by participation take many hours."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: the title of its page docs/papers/NAME.md, and its experiments."""
+
+    title: str
+    prefix: str  # of the names of its experiments
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The names of its experiments."""
+        return tuple(name for name in NAMES if name.startswith(f"{self.prefix}-"))
+
+
+PAPERS = {
+    "garst": Paper("Garst & Reinders", "garst"),
+    "holzer": Paper("Holzer, Jacob & Kavane", "holzer"),
+    "triebe": Paper("Triebe & Rajagopal", "triebe"),
+    "yfantis": Paper("Yfantis, Wagner & Ruskowski", "dual"),
+    "stallmann": Paper("Stallmann & Wilbik", "stallmann"),
+}
 COMPARE = "compare"
 """The comparison of all methods: an experiment that is not from a paper."""
 

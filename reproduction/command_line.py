@@ -21,8 +21,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from typer.core import TyperCommand
 
-from reproduction import compare_methods
-from reproduction.catalogue import COMPARE, NAMES, find, select
+from reproduction import compare_methods, recorded
+from reproduction.catalogue import COMPARE, NAMES, RECORDED, RECORDED_QUICK, find, select
 from reproduction.data_sources import FILES, Sources
 from reproduction.experiment import Experiment, Task
 from reproduction.output import FinishedExperiment, markdown_table, page, verdict_text, write
@@ -34,6 +34,7 @@ from unpooled.errors import InputError, UnpooledError
 from unpooled.storage.atomic_files import write_atomically
 
 PROGRAM = "python -m reproduction"
+PAGES = "pages"
 
 
 class OneLineErrors(TyperCommand):
@@ -61,7 +62,8 @@ def reproduce(
         str,
         typer.Argument(
             help="An experiment (garst-fig1), several with commas between them, all experiments of a paper "
-            "(garst), all, or compare: the comparison of all methods in the documentation."
+            "(garst), all, or compare: the comparison of all methods in the documentation. pages runs "
+            "nothing, and writes the pages of docs/ from the recorded results."
         ),
     ] = "",
     listed: Annotated[bool, typer.Option("--list", help="List the experiments, and run none.")] = False,
@@ -78,6 +80,18 @@ def reproduce(
     runs: Annotated[
         int | None, typer.Option(help="Number of runs of every configuration (default: as in the paper).")
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--record", help="Write the results to reproduction/results and to the pages of docs/."),
+    ] = False,
+    stored: Annotated[
+        bool,
+        typer.Option("--stored", help="With --record: run nothing, and record what is saved in --out."),
+    ] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="Only configurations with this setting, such as method=k-FED (repeatable)."),
+    ] = None,
 ) -> None:
     """Recompute tables and figures of the papers, and compare them with the published numbers.
 
@@ -93,19 +107,36 @@ def reproduce(
         return
     if not name:
         raise InputError(f"No experiment is named. {PROGRAM} --list lists them.")
+    if (where or stored) and not keep:
+        raise InputError("--where and --stored choose what is recorded. Use them with --record.")
+    if name == PAGES:
+        _write_pages(console)
+        return
     count = jobs if jobs is not None else os.cpu_count() or 1
     if name == COMPARE:
-        _compare(console, data, out, quick=quick, runs=runs, jobs=count)
+        _compare(console, data, out, quick=quick, runs=runs, jobs=count, keep=keep)
         return
     sources = Sources(data)
     experiments = _available(console, select(name), sources, leave_out=name == "all")
     inputs = [data, *(data / file for file in FILES.values())] if data is not None else []
     check(results_folder(out), inputs=inputs)
     start = time.perf_counter()
-    finished = finish(experiments, sources, out, quick=quick, runs=runs, jobs=count, watch=progress_bar)
-    seconds = time.perf_counter() - start
-    for one in finished:
+    if where:
+        experiments = [recorded.only_some(e, where) for e in experiments]
+    finished = []
+    for e in experiments:  # one by one, so that a run that is stopped has recorded what it finished
+        n = runs if runs is not None or not keep else RECORDED.get(e.name)
+        if stored:
+            e = recorded.only_stored(e, Store(out), sources, runs=n)
+        small = quick or (keep and e.name in RECORDED_QUICK)
+        (one,) = finish([e], sources, out, quick=small, runs=n, jobs=count, watch=progress_bar)
+        finished.append(one)
+        if keep:
+            recorded.record(one)
         _print(console, one, write(one, out))
+    if keep:
+        _write_pages(console)
+    seconds = time.perf_counter() - start
     if len(finished) > 1:
         write_atomically(out / "index.html", page(finished).encode())
         console.print(f"written: {out / 'index.html'}", soft_wrap=True, markup=False)
@@ -116,6 +147,11 @@ def results_folder(out: Path) -> FolderOutput:
     """Return the folder of saved results as an output: a run continues with the results in it."""
     own = any((out / "results" / name).is_dir() for name in (*NAMES, COMPARE))
     return FolderOutput(out, "a folder of results", own=own, resumed=True)
+
+
+def _write_pages(console: Console) -> None:
+    for path in recorded.write_pages():
+        console.print(f"written: {path}", soft_wrap=True, markup=False)
 
 
 def _available(
@@ -146,16 +182,20 @@ def _print(console: Console, one: FinishedExperiment, path: Path) -> None:
 
 
 def _compare(
-    console: Console, data: Path | None, out: Path, *, quick: bool, runs: int | None, jobs: int
+    console: Console, data: Path | None, out: Path, *, quick: bool, runs: int | None, jobs: int, keep: bool
 ) -> None:
     """Run every method on every data set and split of the documentation, and print one line per method."""
     if data is not None:
         raise InputError(f"{COMPARE} reads no data folder. Run it without --data.")
     check(results_folder(out))
     experiment, sources = find(COMPARE), Sources()
+    if keep and runs is None:
+        runs = compare_methods.RECORDED
     (done,) = finish([experiment], sources, out, quick=quick, runs=runs, jobs=jobs, watch=progress_bar)
     head, *lines = compare_methods.short(Store(out).results(experiment.tasks(sources, quick, runs)))
-    table = Table(*head, title=f"{done.runs}; the lowest inertia first")
+    if keep:
+        compare_methods.write_page([head, *lines], done.presented.figures)
+    table = Table(*head, title=f"{done.runs_text}; the lowest inertia first")
     for line in lines:
         table.add_row(*line)
     console.print(table)

@@ -28,17 +28,22 @@ def final_centers(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: in
     return centers
 
 
-def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Iterator[FloatArray]:
-    """Yield the centres after the start and after every round, as in ``run``."""
-    federation = Simulation.from_rows(sites, n_threads=1)
+def states(algorithm: Algorithm[Any], federation: Simulation, seed: int) -> Iterator[Any]:
+    """Yield the state after the start and after every round, as in ``run``."""
     names, number = tuple(sorted(federation.sites)), 0
     state = None
     while state is None or not algorithm.finished(state):
         rng = round_rng(seed, number)
         steps = algorithm.start(names, rng) if state is None else algorithm.round(state, names, rng)
         state = run_protocol(steps, federation, run="reproduce", seed=seed, number=number)
-        yield state.centers
+        yield state
         number += 1
+
+
+def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Iterator[FloatArray]:
+    """Yield the centres after the start and after every round."""
+    for state in states(algorithm, Simulation.from_rows(sites, n_threads=1), seed):
+        yield state.centers
 
 
 def pooled_kmeans(

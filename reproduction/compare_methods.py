@@ -7,7 +7,10 @@ in the same exchanges (``Restarts``). The scores are the inertia divided by that
 site sends, CPU seconds. Fuzzy centres are scored as centres, with each row assigned to the nearest.
 """
 
+import re
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from reproduction.experiment import Experiment, Numbers, Plot, Presentation, Res
 from reproduction.plots import ranks
 from reproduction.result_table import ResultTable, Row, row
 from unpooled.algorithms import DWF, EWF, FKM, Fuzzy, KFed, Lloyd, MiniBatch, Restarts
+from unpooled.app.compare.comparison_files import aligned_table, standalone_svg
 from unpooled.app.compare.scores import ari, labels_of
 from unpooled.data import partitions as partition
 from unpooled.data.examples import load_penguins, synthetic
@@ -25,11 +29,14 @@ from unpooled.errors import InputError
 from unpooled.federation import Simulation
 from unpooled.protocol.algorithm import Algorithm
 from unpooled.protocol.run_loop import run
+from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import FloatArray, IntArray
 
+DOCS = Path(__file__).parent.parent / "docs"
 ROUNDS, SITES = 100, 10
 SETS = ("grid", "grid, noisy", "blobs", "penguins", "many clusters")
 SPLITS = ("iid", "dirichlet 0.1", "by k-means", "power law")
+RECORDED = 3  # runs of the table in docs/methods.md
 NAMES = ("inertia / pooled", "ARI", "rounds", "exchanges", "kB a site", "CPU s")
 SHOWN_AS = {"exchanges": "round trips", "kB a site": "kB per site"}  # names of stored numbers -> in tables
 
@@ -201,3 +208,14 @@ def short(results: Results) -> list[list[str]]:
             ]
         )
     return lines
+
+
+def write_page(lines: list[list[str]], figures: Sequence[Plot], docs: Path = DOCS) -> None:
+    """Write the table of docs/methods.md, and the figure docs/ranks.svg."""
+    methods = docs / "methods.md"
+    text = methods.read_text(encoding="utf-8")
+    block = f"<!-- compared: make results -->\n{aligned_table(lines, 1)}<!-- end -->"
+    text = re.sub(r"<!-- compared: make results -->.*?<!-- end -->", lambda _: block, text, flags=re.S)
+    write_atomically(methods, text.encode())
+    (ranked_figure,) = (figure for figure in figures if figure.name == "ranks-inertia")
+    write_atomically(docs / "ranks.svg", standalone_svg(ranked_figure.svg).encode())

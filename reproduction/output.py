@@ -20,9 +20,14 @@ class FinishedExperiment:
 
     experiment: Experiment
     presented: Presentation
-    runs: str  # number of runs, in words
+    runs: int  # of each configuration
     seconds: float  # CPU
     data: str  # source of the data, in words
+
+    @property
+    def runs_text(self) -> str:
+        """The number of runs in words."""
+        return f"{self.runs} run{'s' if self.runs > 1 else ''} of each configuration"
 
     def counted(self) -> Verdicts:
         """Return the numbers of verdicts of all tables."""
@@ -54,36 +59,48 @@ def markdown_table(table: ResultTable) -> str:
     return aligned_table(table.cells(), len(table.heads))
 
 
+NUMBER_COLUMNS = (
+    "published",
+    "published_sd",
+    "provenance",
+    "authors_code",
+    "authors_code_sd",
+    "authors_code_runs",
+    "ours",
+    "ours_sd",
+    "runs",
+    "standard_error",
+    "degrees_of_freedom",
+    "half_interval",
+    "detectable",
+    "p",
+    "verdict",
+)
+"""The columns of a table's CSV after those that identify a row."""
+
+
 def csv_table(table: ResultTable) -> str:
     """Return a table as CSV, with all digits."""
-    heads = ["published", "published_sd", "authors_code", "authors_code_sd", "authors_code_runs"]
-    heads += [
-        "ours",
-        "ours_sd",
-        "runs",
-        "standard_error",
-        "degrees_of_freedom",
-        "half_interval",
-        "p",
-        "verdict",
-    ]
-    rows: list[list[object]] = [[*table.heads, *heads]]
+    rows: list[list[object]] = [[*table.heads, *NUMBER_COLUMNS]]
     for r in table.rows:
-        value, sd = (r.published.value, r.published.sd) if r.published is not None else ("", "")
+        given = r.published
+        published = (given.value, given.sd or "", given.provenance) if given is not None else ("", "", "")
         known = r.judged and r.chance is None
-        tested = [f"{r.degrees_of_freedom:.6g}", f"{r.half_interval:.6g}"] if known else ["", ""]
+        tested = (
+            [f"{x:.6g}" for x in (r.degrees_of_freedom, r.half_interval, r.detectable)] if known else [""] * 3
+        )
         a = r.authors
         theirs = (a.value, a.sd, a.runs) if a is not None else ("", "", "")
         ours = [f"{r.ours:.9g}", f"{r.sd:.6g}", r.runs, f"{r.error:.6g}"]
         p = f"{r.p:.6g}" if r.judged else ""
-        rows.append([*r.what, value, sd, *theirs, *ours, *tested, p, r.verdict])
+        rows.append([*r.what, *published, *theirs, *ours, *tested, p, r.verdict])
     return csv_text(rows)
 
 
 def verdict_text(done: FinishedExperiment) -> str:
     """Return one line about the runs, the data, the time and the number of matches."""
     share = done.counted().text
-    return f"{done.runs}, {done.data}, {done.seconds:.0f} CPU seconds. {share[0].upper()}{share[1:]}."
+    return f"{done.runs_text}, {done.data}, {done.seconds:.0f} CPU seconds. {share[0].upper()}{share[1:]}."
 
 
 def overall_text(all_done: Sequence[FinishedExperiment]) -> str:

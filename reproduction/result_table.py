@@ -5,6 +5,8 @@ that of the published mean if its spread is known, and the rounding of a printed
 its last digit. Each part has the degrees of freedom of its estimate. If the authors used one random data set
 and ours is drawn anew in every run, the published number is one draw (``one_draw``), and its error is the
 spread over draws. A verdict is given at the level of 5% for each number; ``surviving`` corrects for many.
+
+A comparison counts only if it had the power to find a difference of half the published number.
 """
 
 import math
@@ -17,16 +19,20 @@ from unpooled.typing import FloatArray
 
 LEVEL = 0.05  # of a verdict on one number
 MIN_RUNS = 4  # with two or three runs, Welch's test calls equal means different too often
+POWER = 0.5  # of the published number: a smaller difference must be detectable, or the test says nothing
+PRINTED, STORED, PICTURE = "printed", "authors' stored file", "read from a picture"
+PROVENANCES = (PRINTED, STORED, PICTURE)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A printed number. ``sd`` over ``runs``, if known; ``digits`` after the point."""
+    """A published number. ``sd`` over ``runs``, if known; ``digits`` after the point."""
 
     value: float
     sd: float = 0.0
     runs: int = 0
     digits: int = 4
+    provenance: str = PRINTED  # one of PROVENANCES
 
     @property
     def sampled(self) -> float:
@@ -62,7 +68,7 @@ class Row:
     limit: float | None = None  # a bound at which ours and the published one may both have ended
     authors: Published | None = None  # what the authors' own code gives when we run it
     chance: float | None = None  # p of a test other than Welch's
-    powerless: bool = False  # that test could not have found a difference, whatever ours is
+    powerless: bool = False  # that test could not have found a large difference
     known: bool = True  # the note shows the cause of a difference; False: it lists what was tried
     derived: bool = False  # computed from published numbers that are judged elsewhere: not counted again
     beside: bool = False  # not published, but a reader needs it beside a published row
@@ -136,11 +142,18 @@ class Row:
         return self.limit is not None and self.ours == self.limit == self.published.value
 
     @property
+    def detectable(self) -> float:
+        """The smallest difference that would have been significant, as a share of the published number."""
+        assert self.published is not None
+        value = abs(self.published.value)
+        return self.half_interval / value if value else math.inf
+
+    @property
     def inconclusive(self) -> bool:
-        """True if the test could not have found a difference as large as the number itself."""
+        """True if the test could not have found a difference of half the published number."""
         if not self.judged or self.differs or self.published is None:
             return False
-        wide = self.powerless if self.chance is not None else self.half_interval > abs(self.published.value)
+        wide = self.powerless if self.chance is not None else self.detectable > POWER
         return self._at_limit or wide or (self._few and not self.equal)
 
     @property
@@ -236,9 +249,9 @@ def statistic(
 def share(what: Sequence[str], ours: tuple[int, int], published: tuple[int, int], *, note: int = 0) -> Row:
     """Return the row of a proportion, given as (count, total), compared by Fisher's exact test.
 
-    If neither a count of 0 nor one of all would have differed, the verdict is inconclusive.
+    The verdict is inconclusive unless every proportion of ours that is 0.5 or more away would have differed.
 
-    >>> share(["a"], (9, 20), (10, 20)).verdict, share(["a"], (0, 5), (2, 5)).verdict
+    >>> share(["a"], (9, 20), (10, 20)).verdict, share(["a"], (0, 5), (0, 5)).verdict
     ('matches', 'inconclusive')
     """
     from scipy.stats import fisher_exact
@@ -247,15 +260,17 @@ def share(what: Sequence[str], ours: tuple[int, int], published: tuple[int, int]
         table = [[count, ours[1] - count], [published[0], published[1] - published[0]]]
         return float(fisher_exact(table)[1])
 
+    theirs = published[0] / published[1]
+    away = [count for count in range(ours[1] + 1) if abs(count / ours[1] - theirs) >= POWER]
     return Row(
         tuple(what),
         ours[0] / ours[1],
-        published=Published(published[0] / published[1], digits=2),
+        published=Published(theirs, digits=2),
         note=note,
         digits=2,
         runs=ours[1],
         chance=chance(ours[0]),
-        powerless=min(chance(0), chance(ours[1])) >= LEVEL,
+        powerless=not away or max(map(chance, away)) >= LEVEL,
     )
 
 
@@ -322,6 +337,7 @@ class ResultTable:
             [
                 *self.heads,
                 "published",
+                "provenance",
                 *(["authors' code"] if own else []),
                 "ours",
                 "difference",
@@ -330,7 +346,8 @@ class ResultTable:
             ]
         ]
         for r in self.rows:
-            line = [*r.what, r.published.text if r.published is not None else "-"]
+            given = r.published
+            line = [*r.what, *((given.text, given.provenance) if given is not None else ("-", "-"))]
             if own:
                 line.append(r.authors.text if r.authors is not None else "-")
             line.append(f"{r.ours:.{r.digits}f}" + (f" ± {r.sd:.{r.digits}f}" if r.sd else ""))

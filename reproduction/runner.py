@@ -68,8 +68,7 @@ def _finished(
     max_runs = max(task.runs.stop // int(task.settings.get("times", 1)) for task in tasks)
     used = [FILES[name] for name in FILES if any(_mentions(task, FILES[name]) for task in tasks)]
     data = f"data: {', '.join(used)}" if used else "data generated"
-    runs = f"{max_runs} run{'s' if max_runs > 1 else ''} of each configuration"
-    return FinishedExperiment(e, presented, runs, store.seconds(tasks), data)
+    return FinishedExperiment(e, presented, max_runs, store.seconds(tasks), data)
 
 
 def _mentions(task: Task, file: str) -> bool:

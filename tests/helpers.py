@@ -31,7 +31,7 @@ from unpooled import (
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
-from unpooled.federation.remote import MAX_RESPONSE_BYTES, check_response
+from unpooled.federation.transport_federation import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol
 from unpooled.protocol.messages import Refusal, Reply
@@ -39,7 +39,7 @@ from unpooled.site import Guard
 from unpooled.site.chain import Exchange
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.ledger import Ledger
-from unpooled.site.recorder import Recorder as BaseRecorder
+from unpooled.site.steps import Recorder as BaseRecorder
 
 # ---------------------------------------------------------------- data
 

@@ -52,6 +52,7 @@ PARTS: dict[str, list[str]] = {
         "leakage.md",
     ],
     "Between machines": [
+        "deployment/by-email.md",
         "deployment/index.md",
         "deployment/first-run.md",
         "deployment/*",
@@ -63,6 +64,7 @@ PARTS: dict[str, list[str]] = {
         "methods/*",
         "reproduce.md",
         "results.md",
+        "papers/*",
         "speed.md",
         "data.md",
         "extending.md",

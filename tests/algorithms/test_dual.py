@@ -198,12 +198,29 @@ def test_as_published_has_table_1():
     method = Dual.as_published(k=3, update="sg")
     assert (method.step, method.max_rounds, method.residual, method.gap, method.cuts) == (
         0.5,
-        150,
+        149,  # after the solve that gives the references, which is the paper's first of 150 iterations
         0.01,
         0.0025,
         50,
     )
     assert replace(method, update="qnda").symmetry == "published"
+
+
+@pytest.mark.parametrize("update", ["sg", "btm", "qnda"])
+def test_as_published_ends_by_the_gap_of_the_iterate(update):
+    """(35) is of one iteration: dual value and mean centroids at the present prices, not the best so far."""
+    method = Dual.as_published(k=3, update=update)
+    for name in ("2N2D3K1", "2N4D3K1", "3N3D3K2"):
+        rows = dual_problem(name)
+        state = run(method, Simulation.from_rows(rows, n_threads=1), seed=0).state
+        gaps = 1 - state.lowers / state.uppers
+        ended = (gaps <= method.gap) | (np.arange(len(gaps)) == method.max_rounds - 1)
+        assert not ended[:-1].any()
+        assert ended[-1] or state.residual <= method.residual
+        assert state.iterate_gap == pytest.approx(max(gaps[-1], 0.0))
+        assert state.gap <= state.iterate_gap + 1e-12
+        best = exact_kmeans(np.concatenate(list(rows.values())), 3).inertia
+        assert max(state.lowers) <= best * (1 + 1e-9)
 
 
 # ---------------------------------------------------------------- the problems

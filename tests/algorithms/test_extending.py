@@ -17,7 +17,7 @@ from unpooled.algorithms.registry import citation
 from unpooled.algorithms.scaled import Scaled
 from unpooled.app.cli import app
 from unpooled.errors import InputError, PolicyError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.site.explain_policy import explain
 from unpooled.site.open_site import open_site
@@ -115,7 +115,7 @@ def test_it_runs_as_the_package_s_own_methods_do(hospital, rows, tmp_path):
     while not done.finished:
         done = run(method, Simulation.from_rows(rows), seed=1, checkpoint=path, max_rounds=1)
     assert bits(done.state) == bits(plain.state)
-    assert bits(run(method, RemoteFederation(Bytes(rows)), seed=1).state) == bits(plain.state)
+    assert bits(run(method, TransportFederation(Bytes(rows)), seed=1).state) == bits(plain.state)
     assert bits(run(method, LocalFederation.from_rows(rows), seed=1).state) == bits(plain.state)
     secure = run(method, LocalFederation.from_rows(rows, secure=SecureSums()), seed=1)
     np.testing.assert_allclose(secure.state.centers, plain.state.centers, atol=1e-6)

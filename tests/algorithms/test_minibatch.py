@@ -91,6 +91,14 @@ def test_momentum_is_an_exponential_mean():
     assert (second.movement, second.rounds) == (5.0, 2)
 
 
+def test_the_server_rate_decays_with_the_rounds():
+    rows = {"a": np.array([[8.0]])}
+    current = state([[0.0]])
+    for rounds_done, expected in ((0, 8.0), (3, 4.0), (15, 2.0)):  # 8 t^-0.5 of round t
+        moved = one_round(MiniBatch(k=1, decay=0.5), rows, replace(current, rounds=rounds_done))
+        assert moved.centers.tolist() == [[expected]]
+
+
 # ---------------------------------------------------------------- laws
 
 
@@ -157,7 +165,10 @@ def test_reassignment_can_be_left_out():
 
 def test_as_published():
     method = MiniBatch.as_published(k=5)
-    assert (method.learning_rate, method.momentum, method.max_rounds) == (1.0, 0.5, 200)
+    code = MiniBatch.as_published_code(k=5)
+    assert (method.learning_rate, method.decay, method.momentum, method.max_rounds) == (1.0, 0.5, 0.0, 200)
+    assert vars(replace(code, decay=0.5, momentum=0.0)) == vars(method)
+    assert (code.learning_rate, code.decay, code.momentum) == (1.0, 0.0, 0.5)
     assert (method.reassign_below, method.reassign_after) == (0.01, 20)
     X = np.random.default_rng(0).normal(np.repeat(np.arange(1.0, 6.0), 100), 0.2)[:, None]
     rows = split(X, 50)
@@ -191,6 +202,7 @@ def test_a_small_cluster_is_suppressed_in_counts_moves_and_rows():
         ({"epochs": 0}, "epochs must be >= 1 and batch >= 0, got 0, 0"),
         ({"batch": -1}, "got 1, -1"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
+        ({"decay": 1.5}, r"decay must be in \[0, 1\], got 1.5"),
         ({"client_rate": 0.0}, r"client_rate must be in \(0, 1\]"),
         ({"learning_rate": 0.0}, "learning_rate > 0"),
         ({"low": 0.0}, "state both low and high, or neither"),

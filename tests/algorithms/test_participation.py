@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled import DWF
-from unpooled.algorithms.site_sampling import check_participation, is_full, sample_sites
+from unpooled.algorithms.method import check_participation, is_full, sample_sites
 from unpooled.errors import InputError
 
 SITES = tuple("abcdefghij")

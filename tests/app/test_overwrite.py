@@ -268,7 +268,9 @@ def offline(monkeypatch):
         if report is not None:
             report.write_text("a report")
 
-    return lambda: monkeypatch.setattr(import_module("unpooled.app.cli.federation_run"), "perform", perform)
+    return lambda: monkeypatch.setattr(
+        import_module("unpooled.app.cli.federation_run"), "run_and_print", perform
+    )
 
 
 # ---------------------------------------------------------------- no command is missing

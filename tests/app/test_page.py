@@ -16,7 +16,7 @@ from browser import browser
 from scipy.cluster.hierarchy import linkage
 
 from unpooled.app.job import Job
-from unpooled.app.open_sites import open_sites
+from unpooled.app.local_sites import local_sites
 from unpooled.app.report import charts, page
 from unpooled.app.result import ClusterResult
 from unpooled.data import PreparationOptions
@@ -46,7 +46,7 @@ def hospitals(tmp_path_factory):
 
 def outcome(files, ks, **settings):
     job = Job(tuple(files), ks, **settings)
-    return ClusterResult(job, run(job.algorithm, open_sites(job, 1).federation, seed=job.seed))
+    return ClusterResult(job, run(job.algorithm, local_sites(job, 1).federation, seed=job.seed))
 
 
 @pytest.fixture(scope="module")

@@ -292,7 +292,7 @@ def test_a_table_of_a_messy_file_names_the_columns_without_cells(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert "columns without cells in the summary table: nr (id), aufnahme (date)" in done.stdout
     head, *groups = (tmp_path / "site/summary/table.csv").read_text(encoding="utf-8").splitlines()
-    assert head == "people,größe,sex = m,sex = w"
+    assert head == "people in the group,größe,sex = m,sex = w"
     assert sum(int(line.split(",")[0]) for line in groups) == 40
 
 
@@ -594,7 +594,7 @@ def test_other_ids_of_the_people_never_enter_a_table(tmp_path):
     )
     assert code == 0
     assert "left out, because they identify people as who does: insured" in printed
-    assert (site / "summary" / "table.csv").read_text().splitlines()[0] == "people,age,crp"
+    assert (site / "summary" / "table.csv").read_text().splitlines()[0] == "people in the group,age,crp"
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
     assert "Nothing changes" in call("site", "summarize", "--no-sensitive-columns", site, "--data", path)[1]
 

@@ -1,4 +1,4 @@
-"""Other systems: files and estimators run without what only Unix has; a site says that it needs Linux.
+"""Other systems: files, estimators and summary files run without what only Unix has; servers need Linux.
 
 Windows is not here. Its Python is imitated as far as this package can see it: what only Unix has is
 gone, ``sys.platform`` says win32, and ``msvcrt`` has a lock that is always free.
@@ -14,7 +14,8 @@ IMITATED = """
 import asyncio, concurrent.futures, multiprocessing, os, subprocess, sys, tempfile, types
 import numpy, scipy.linalg, scipy.optimize, scipy.sparse, sklearn.cluster, sklearn.utils, clarabel
 import rich.console, typer
-import typer.testing, rich.progress, rich.table, joblib, urllib.request, ssl, uuid
+import typer.testing, rich.progress, rich.table, joblib, urllib.request, ssl, uuid, sqlite3, aiohttp.web
+import cryptography.hazmat.primitives.asymmetric.ed25519, cryptography.hazmat.primitives.ciphers.aead
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
 for name in ("writev", "pwrite", "pread", "getuid", "geteuid", "fork", "sched_getaffinity",
@@ -22,6 +23,7 @@ for name in ("writev", "pwrite", "pread", "getuid", "geteuid", "fork", "sched_ge
              "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY"):
     if hasattr(os, name):
         delattr(os, name)
+os.O_BINARY = 0
 sys.modules["msvcrt"] = types.SimpleNamespace(locking=lambda *_: None, LK_LOCK=1, LK_NBLCK=2)
 sys.platform = "win32"
 from typer.testing import CliRunner
@@ -82,10 +84,9 @@ print(unpooled("predict", "run", files[0], "--out", "labels.csv")[0], os.path.ex
         ("site join north.json", "site join"),
         ("federation serve f", "federation serve"),
         ("federation init f --name x --address x --site a", "federation init"),
-        ("site summarize north --data x.csv", "site summarize"),
         ("site status north", "site status"),
-        ("site log north --verify", "site log"),
-        ("site review north", "site review"),
+        ("site keys north", "site keys"),
+        ("site backup north x.tar.gz", "site backup"),
         ("federation run f -k 3", "federation run"),
         ("release run --preset strict --out release", "release"),
         ("federation status f", "federation status"),
@@ -101,20 +102,58 @@ def test_what_serves_says_in_one_line_that_it_needs_linux(command, subject, monk
     done = CliRunner().invoke(app, command.split())
     assert done.exit_code == 1, done.output
     assert done.stderr == (
-        f"unpooled: unpooled {subject} needs Linux, and this is darwin. Files (unpooled fit), "
-        "unpooled.cluster and the estimators run here.\n"
+        f"unpooled: unpooled {subject} needs Linux, and this is darwin. Files (unpooled fit), summary files "
+        "(unpooled site export), unpooled.cluster and the estimators run here.\n"
     )
     assert not list(tmp_path.iterdir())
 
 
-def test_the_record_of_a_site_is_kept_on_linux_only(monkeypatch, tmp_path):
-    from unpooled.errors import InputError
+BY_EMAIL = """
+def ok(*words):
+    code, output = unpooled(*words)
+    assert code == 0, output
+    return output
+ok("federation", "key", "heart")
+study = 'title = "T"\\r\\npurpose = "P"\\r\\ncontact = "C"\\r\\nexpires = 2999-01-01\\r\\n'
+with open("study.toml", "wb") as file:
+    file.write(b"\\xef\\xbb\\xbf" + study.encode())
+rng = numpy.random.default_rng(0)
+for site in ("North", "south"):
+    rows = rng.normal(0, 1, (40, 2)) + rng.integers(0, 2, (40, 1)) * 9
+    with open(f"{site}.csv", "wb") as file:
+        file.write("".join(["a,b\\r\\n", *(f"{x:.2f},{y:.2f}\\r\\n" for x, y in rows)]).encode())
+    ok("site", "init", site)
+    ok("site", "summarize", site, "--data", f"{site}.csv", "--one-row-per-person")
+    ok("site", "review", site, "--text")
+    ok("site", "approve", site, "--yes")
+    ok("site", "export", site, "--to", "heart/heart-key.json", "--study", "study.toml",
+       "-o", f"heart/{site}.UNPOOLED", "--yes")
+    assert "left for heart" in " ".join(ok("site", "log", site).split())
+    assert "intact" in ok("site", "log", site, "--verify")
+    ok("site", "dpia", site)
+    with open(f"{site}/log.jsonl", "rb") as file:
+        assert b"\\r" not in file.read()
+files = ["heart/North.UNPOOLED", "heart/south.UNPOOLED"]
+ok("federation", "receive", "heart", *files, "--yes")
+ok("fit", *files, "-k", "2", "--out", "run", "--report", "report.html")
+ok("predict", "run", "North.csv", "--out", "labels.csv")
+ok("export", "run", "--to", "json")
+import unpooled.app.pages.listener, unpooled.app.pages.review_page
+print("done")
+"""
+
+
+def test_a_federation_by_email_runs_elsewhere(tmp_path):
+    """Text files have the line ends and the mark of editors on Windows, and names keep their case."""
+    assert on_windows(BY_EMAIL, tmp_path).splitlines()[-1] == "done"
+
+
+def test_a_site_is_opened_elsewhere(monkeypatch, tmp_path):
     from unpooled.site.open_site import open_site
     from unpooled.site.policy import parse
 
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(InputError, match="the log of a site needs Linux"):
-        open_site(
-            "north", {"age": list(range(9))}, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path
-        )
-    assert not (tmp_path / "log.jsonl").exists()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    policy = parse("format = 1\n[protect]\nauto_approve = true")
+    site = open_site("north", {"age": list(range(9))}, policy, tmp_path)
+    site.close()
+    assert (tmp_path / "log.jsonl").read_bytes().endswith(b"}\n")

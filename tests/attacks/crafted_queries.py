@@ -17,7 +17,7 @@ from unpooled.data import Category, Number, Preparation, PreparationOptions, Tab
 from unpooled.data.schema import AskColumns
 from unpooled.data.transforms import Affine
 from unpooled.evaluation import Analysis
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.optimality.questions import AskNode, AskOutside, AskRange
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId
@@ -291,7 +291,7 @@ def an_honest_scan(ask: Ask, rng: np.random.Generator) -> Any:
 
     methods = tuple(Lloyd(k=k, min_cluster_size=5) for k in range(2, 11))
     try:
-        run(Analysis(PreparationOptions(columns=("x", "y")), methods), RemoteFederation(Wire()), seed=1)
+        run(Analysis(PreparationOptions(columns=("x", "y")), methods), TransportFederation(Wire()), seed=1)
     except Exception:
         return []
     return attack([s for s in spaces.values() if s.disclosed]).rows if spaces else []

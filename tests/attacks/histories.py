@@ -18,7 +18,7 @@ import numpy as np
 from unpooled import SecureSums
 from unpooled.data.transforms import Affine
 from unpooled.errors import UnpooledError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy import PrivateQuestion
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol import codec
@@ -254,7 +254,7 @@ def ring(rng: Any, sites: dict[str, LivingSite], tally: Tally) -> None:
     for number in range(2):
         for _ in range(2):
             ends = int(rng.integers(1, 6)) if rng.random() < 0.4 else -1
-            federation = RemoteFederation(_Wire(rng, sites, ends), secure=SecureSums())
+            federation = TransportFederation(_Wire(rng, sites, ends), secure=SecureSums())
             asks = [
                 total(federation.sites, AskNoisyMoments(0.001, BOX)) for _ in range(1 + (rng.random() < 0.3))
             ]

@@ -15,7 +15,7 @@ from unpooled.app.cli import app
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError
 from unpooled.federation.coordinator_run import append_log_heads, last_log_heads
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -241,7 +241,7 @@ def test_every_head_is_kept_after_every_exchange_whatever_the_answer_is(tmp_path
             came["s2"] = codec.wrap(replace(codec.unwrap(came["s2"], expect=Response), head="7:junk"))
             return came
 
-    federation = RemoteFederation(
+    federation = TransportFederation(
         Transport(),
         sign=authority.sign,
         secure=SecureSums(),

@@ -20,7 +20,7 @@ from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.transforms import Affine, Shaped
 from unpooled.errors import InputError, LedgerError, QueryRefusedError, ReplyError, TooFewAnswersError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -407,9 +407,9 @@ def test_a_site_that_is_called_gone_does_not_come_back_and_at_most_a_third_can_b
     asked = AskColumns(("x", "y"), np.zeros(2), np.ones(2), (), (), False)
     assert run_protocol(total(federation.sites, asked), federation, run="r").rows[0] == 280
     names = federation.sites
-    fewer = RemoteFederation(_Fewer(federation, names[-1:]), secure=SecureSums())
+    fewer = TransportFederation(_Fewer(federation, names[-1:]), secure=SecureSums())
     without = run_protocol(total(fewer.sites, asked), fewer, run="r", number=1)
-    again = RemoteFederation(federation._transport, secure=SecureSums())
+    again = TransportFederation(federation._transport, secure=SecureSums())
     with_all = run_protocol(total(again.sites, asked), again, run="r", number=2)
     assert with_all.rows[0] == without.rows[0] < 280  # all are asked, and the one that left is not in it
     most = count - threshold_for(count)
@@ -420,7 +420,7 @@ def test_a_site_that_is_called_gone_does_not_come_back_and_at_most_a_third_can_b
 
 
 def _asked_of(transport, question):
-    fewer = RemoteFederation(transport, secure=SecureSums())
+    fewer = TransportFederation(transport, secure=SecureSums())
     return run_protocol(total(fewer.sites, question), fewer, run="r", number=3)
 
 

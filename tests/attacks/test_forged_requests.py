@@ -12,7 +12,7 @@ from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.transforms import Affine, Category
 from unpooled.errors import InputError, LedgerError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.noise import Noise, SimulatedAccountant
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, radius_limits
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
@@ -335,7 +335,7 @@ def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run
         return came
 
     transport.send_and_receive = lying
-    federation = RemoteFederation(transport, secure=SecureSums(), sign=authority.sign)
+    federation = TransportFederation(transport, secure=SecureSums(), sign=authority.sign)
     assert run_protocol(total(federation.sites, AskMoments()), federation, run="r").n == 68
     assert federation._secure_sums.out == {"s3": "its key was not usable"}
     for site in sites:

@@ -7,8 +7,9 @@ import pytest
 
 from helpers import bits, blobs, split
 from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
+from unpooled.errors import LedgerError
 from unpooled.federation.relay.relay import Relay, RelayRules
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskShares
 from unpooled.protocol import codec
@@ -17,6 +18,7 @@ from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.site.ledger import Ledger
 
 REQUEST_ID = RequestId("r", 0, 0, 0)
 
@@ -36,7 +38,9 @@ class Tapped:
 
 
 def above(members, **more):
-    return RemoteFederation(Tapped(members), exact_sums=True, federations=[m.name for m in members], **more)
+    return TransportFederation(
+        Tapped(members), exact_sums=True, federations=[m.name for m in members], **more
+    )
 
 
 def asked(federation, question, request_id=REQUEST_ID):
@@ -115,7 +119,7 @@ class Named(Tapped):
 def tapped_run(rows, **rules):
     relays = regions_of(rows, **rules)
     wire = Named(relays)
-    federation = RemoteFederation(wire, exact_sums=True, federations=[r.name for r in relays])
+    federation = TransportFederation(wire, exact_sums=True, federations=[r.name for r in relays])
     done = run(Lloyd(k=5, n_starts=3, max_rounds=6), federation, seed=1)
     return relays, wire.seen, done
 
@@ -175,7 +179,7 @@ def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_p
     rows, away = split(blobs(1, n=80)[0], 4, 1), set()
     for rule in (False, True):
         away.clear()
-        below = RemoteFederation(
+        below = TransportFederation(
             Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
         )
         folder = tmp_path / str(rule)
@@ -203,7 +207,7 @@ def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_p
 
 def test_who_is_late_in_the_first_sum_stays_out_where_there_is_one_set():
     rows, away = split(blobs(1, n=80)[0], 4, 1), {"site-0"}
-    below = RemoteFederation(
+    below = TransportFederation(
         Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
     )
     federation = above([Relay("r", below, RelayRules(fixed_membership=True))])
@@ -214,9 +218,29 @@ def test_who_is_late_in_the_first_sum_stays_out_where_there_is_one_set():
     assert bits(first.total()) == bits(second.total())
 
 
+def test_a_release_that_fails_records_no_set_and_its_sum_cannot_leave_after_another(tmp_path, monkeypatch):
+    rows, away = split(blobs(1, n=80)[0], 4, 1), set()
+    below = TransportFederation(
+        Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
+    )
+    federation = above([Relay("r", below, RelayRules(fixed_membership=True), folder=tmp_path)])
+
+    def full_disk(ledger, run, source):
+        raise LedgerError("no space left on the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "begin", full_disk)  # in the transaction, after the members were recorded
+        assert "failed with LedgerError" in asked(federation, AskMoments()).refusals["r"]
+    away.add("site-0")
+    next_exchange = replace(REQUEST_ID, exchange=REQUEST_ID.exchange + 1)
+    assert asked(federation, AskMoments(), next_exchange).partial_sum().sites == 3  # the first sum that left
+    away.clear()
+    assert "this run's first sum" in asked(federation, AskMoments()).refusals["r"]  # it was over four
+
+
 def test_one_set_is_also_kept_where_the_sites_of_a_relay_below_change():
     rows, away = split(blobs(1, n=80)[0], 4, 1), set()
-    below = RemoteFederation(
+    below = TransportFederation(
         Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
     )
     inner = Relay("inner", below, RelayRules(min_sites=2))
@@ -245,7 +269,7 @@ def stage(relay, question, request_id, *more):
 def test_a_country_cannot_difference_regions_by_other_lists_of_them_nor_replay_a_round():
     relays = cells_of(split(blobs(1, n=60)[0], 12, 1))
     wire = Tapped(relays)
-    federation = RemoteFederation(wire, secure=SecureSums(), federations=[r.name for r in relays])
+    federation = TransportFederation(wire, secure=SecureSums(), federations=[r.name for r in relays])
     for number in range(2):
         asked(federation, AskMoments(), replace(REQUEST_ID, round=number))
     begun = [
@@ -348,7 +372,7 @@ def test_in_a_secure_sum_a_relay_cannot_be_distinguished_from_a_site_by_its_mask
     masks = site_masks((*names, "z"), min_sites=3, required=True)
     sites = [Site(s, rows["site-9"], mask=masks[s]) for s in names]
     wire = Tapped([*relays, *sites])
-    federation = RemoteFederation(wire, secure=SecureSums(), federations=[r.name for r in relays])
+    federation = TransportFederation(wire, secure=SecureSums(), federations=[r.name for r in relays])
     assert asked(federation, AskMoments()).partial_sum().sites == 8
     masked = [a.replies[-1].data for p, a in wire.seen if any(part.verb == "total" for part in p.parts)]
     assert len(masked) == 4

@@ -94,7 +94,7 @@ def test_k_from_one_on_finds_no_clusters_in_one_blob():
 
 
 def test_no_k_with_empty_clusters_is_taken_and_none_is_described():
-    places = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
+    places = np.array([[0.0, 0.0], [5.0, 1.0], [1.0, 5.0]])
     X = np.repeat(places, 40, axis=0)
     choice = analysed(X, range(2, 7)).state.choice
     assert choice.k == 3

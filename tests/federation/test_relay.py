@@ -15,7 +15,7 @@ from unpooled.errors import InputError, LedgerError, QueryRefusedError, TooFewAn
 from unpooled.federation.membership import AskMembers
 from unpooled.federation.relay import relay_steps
 from unpooled.federation.relay.relay import Relay, RelayRules
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import each, together, total
 from unpooled.protocol.exact_sum import exact_sum
@@ -79,7 +79,7 @@ class Wires:
 
 
 def federation(members, **wires):
-    return RemoteFederation(
+    return TransportFederation(
         Wires(members, **wires),
         exact_sums=True,
         keys={m.name: m.key for m in members if not m.is_federation},
@@ -213,7 +213,7 @@ def test_the_schema_of_a_relay_is_that_of_one_site():
     merged = schema_of([a, b])
     assert merged.names == ("age", "ward", "note")
     assert merged.kinds == ("number", "category", "number")
-    assert merged.categories == ((), ("x", "y", "z"), ())
+    assert merged.categories == ((), ("x", "y", "z"), ("1", "2"))  # of numbers: two values, or none
     assert merged.rows.tolist() == [5.0]
     assert merged.missing.tolist() == [1.0, 0.0, 3.0]
     sizes = [AskSchema().answer(batch_of(t)).size[0] for t in (a, b)]
@@ -408,7 +408,7 @@ def test_a_federation_that_contains_itself_is_one_clear_error():
     ring = {}
     wires = Wires(hospitals("abc"), south=lambda data: ring["south"].respond(data))
     wires.sites = ("a", "b", "c", "south")
-    north = Relay("north", RemoteFederation(wires, exact_sums=True, federations=["south"]))
+    north = Relay("north", TransportFederation(wires, exact_sums=True, federations=["south"]))
     ring["south"] = Relay("south", [north, *hospitals("def")])
     for top in ([north], [ring["south"]], [north, *hospitals("x")]):
         with pytest.raises(InputError, match=r"the federation \w+ contains itself$"):
@@ -448,7 +448,7 @@ def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
 def test_a_site_is_not_a_federation_and_a_malformed_request_is_refused():
     (site,) = hospitals("a")
     with pytest.raises(InputError, match=r"^a: this is a site, not a federation\. It has no members\.$"):
-        run(Lloyd(k=2), RemoteFederation(Wires([site]), federations=["a"]))
+        run(Lloyd(k=2), TransportFederation(Wires([site]), federations=["a"]))
     for index in (-1, 10**9):
         response = Relay("north", hospitals()).answer(request(AskMoments(), index=index))
         assert response.replies[0].reason == "the indices of its questions are not those of an exchange"

@@ -16,7 +16,7 @@ from unpooled.data.schema import AskSchema
 from unpooled.errors import CodecError, ReplyError, SiteFailedError, TooFewAnswersError
 from unpooled.evaluation import Analysis
 from unpooled.federation import LocalFederation, Simulation
-from unpooled.federation.remote import RemoteFederation, countersignable, pack
+from unpooled.federation.transport_federation import TransportFederation, countersignable, pack
 from unpooled.optimality.bounds import PartsBound
 from unpooled.privacy.secure_sum.crypto import Identity, is_signed
 from unpooled.protocol import codec
@@ -28,7 +28,7 @@ from unpooled.protocol.run_loop import run
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.recorder import Recorder
+from unpooled.site.steps import Recorder
 
 REQUEST_ID = RequestId("run", 0, 1, 0)
 ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enumerate("abcd")}
@@ -79,7 +79,7 @@ def test_each_site_gets_one_request_with_its_own_parts():
 
 
 def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
-    over_bytes = run(Lloyd(k=3), RemoteFederation(Wire()), seed=4)
+    over_bytes = run(Lloyd(k=3), TransportFederation(Wire()), seed=4)
     fused = run(Lloyd(k=3), Simulation.from_rows(ROWS), seed=4)
     assert codec.encode(over_bytes.state) == codec.encode(fused.state)
 
@@ -98,7 +98,7 @@ def test_a_certificate_in_the_run_is_the_same_bound_in_every_federation(tmp_path
         tables, secure=SecureSums(), allowed_in_clear=(codec.name_of(AskSchema),)
     )
     for federation, options, analysis in (
-        (RemoteFederation(Wire(rows=tables)), {}, job),
+        (TransportFederation(Wire(rows=tables)), {}, job),
         (LocalFederation.from_rows(tables), {}, job),
         (Simulation.from_rows(tables), {"checkpoint": checkpoint}, job),
         (secure, {}, replace(job, aggregate_only=True)),
@@ -115,7 +115,7 @@ def test_a_site_that_is_silent_at_the_certificate_is_named_in_it():
 
     tables = {s: Table.from_columns({"x": X[:, 0], "y": X[:, 1]}) for s, X in ROWS.items()}
     job = Job(("a",), (3,), certify="quick", remote=RemoteRunOptions("", "run", tuple(tables)))
-    done = run(job.algorithm, RemoteFederation(Wire({"d": mute}, tables)), seed=4, quorum=0.5)
+    done = run(job.algorithm, TransportFederation(Wire({"d": mute}, tables)), seed=4, quorum=0.5)
     result = ClusterResult(job, done)
     assert (result.proof.sites, result.proof.missing) == (("a", "b", "c"), ("d",))
     assert "for the rows of a, b, c; d did not answer." in result.to_json()["certificate"]
@@ -156,14 +156,14 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_bad_answer_costs_only_its_own_site(case):
     tamper, pattern = BROKEN[case]
-    (replies,) = RemoteFederation(Wire({"b": tamper}), max_response_bytes=4096).ask(REQUEST_ID, asks())
+    (replies,) = TransportFederation(Wire({"b": tamper}), max_response_bytes=4096).ask(REQUEST_ID, asks())
     assert replies.sites == ("a", "c", "d")
     assert re.search(pattern, replies.refusals["b"])
 
 
 @pytest.mark.parametrize("case", ["not finite", "negative mass", "garbage", "nothing"])
 def test_a_run_continues_without_the_faulty_site_and_names_it(case):
-    done = run(Lloyd(k=3), RemoteFederation(Wire({"b": BROKEN[case][0]})), seed=4)
+    done = run(Lloyd(k=3), TransportFederation(Wire({"b": BROKEN[case][0]})), seed=4)
     without = run(Lloyd(k=3), Simulation.from_rows({s: X for s, X in ROWS.items() if s != "b"}), seed=4)
     assert "b" in done.history[0].silent
     assert done.finished
@@ -176,7 +176,7 @@ def test_too_many_bad_answers_are_one_error_with_the_names():
     with pytest.raises(
         TooFewAnswersError, match=r"1 of 4 sites answered.*a, b, c \(its answer was not usable"
     ):
-        run(Lloyd(k=3), RemoteFederation(wire), seed=4)
+        run(Lloyd(k=3), TransportFederation(wire), seed=4)
 
 
 def test_a_response_is_decoded_only_below_the_limit():
@@ -238,7 +238,7 @@ def test_the_coordinator_records_and_signs_the_heads_of_logs(tmp_path):
     }
     wire = Wire()
     wire._sites = sites
-    federation = RemoteFederation(wire, sign=identity.sign)
+    federation = TransportFederation(wire, sign=identity.sign)
     run(Lloyd(k=2, min_cluster_size=5, n_starts=1), federation, seed=1)
     for name in ROWS:
         lines = [entry for _, entry in entries(tmp_path / name / "log.jsonl")]
@@ -285,10 +285,10 @@ def test_a_reply_of_wrong_shape_is_dropped_and_the_run_continues(name, tamper):
 
     rows = {s: X + 3 * np.arange(40)[:, None] % 9 for s, X in ROWS.items()}
     algorithm = ALGORITHMS[name]()
-    with_it = run(algorithm, RemoteFederation(Wire({"c": odd}, rows)), seed=4, max_rounds=3)
+    with_it = run(algorithm, TransportFederation(Wire({"c": odd}, rows)), seed=4, max_rounds=3)
     without = run(
         algorithm,
-        RemoteFederation(Wire({}, {s: X for s, X in rows.items() if s != "c"})),
+        TransportFederation(Wire({}, {s: X for s, X in rows.items() if s != "c"})),
         seed=4,
         max_rounds=3,
     )
@@ -302,4 +302,4 @@ def test_a_reply_of_wrong_shape_is_dropped_and_the_run_continues(name, tamper):
 def test_two_sites_that_disagree_about_their_columns_are_both_named():
     wire = Wire({"b": changed(sums=wider, squares=wider)}, {s: ROWS[s] for s in "ab"})
     with pytest.raises(ReplyError, match=r"AskMoments: replies of a .*sums \(2,\).* and of b .*sums \(3,\)"):
-        run(Lloyd(k=3), RemoteFederation(wire), seed=4)
+        run(Lloyd(k=3), TransportFederation(wire), seed=4)

@@ -11,7 +11,7 @@ from unpooled.data import Table
 from unpooled.data.schema import AskColumns
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation.relay.relay import Relay, RelayRules
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import Masked
 from unpooled.protocol import codec
@@ -51,7 +51,7 @@ def sites(names, required=True):
 
 
 def federation(members, lost=lambda stage, site: False, **more):
-    return RemoteFederation(
+    return TransportFederation(
         Wire(members, lost),
         secure=SecureSums(),
         federations=[m.name for m in members if m.is_federation],
@@ -167,7 +167,7 @@ def test_a_site_that_falls_silent_is_out_and_a_relay_with_too_few_sites_reports_
     assert bits(summed(above).total()) == flat_sum(NAMES[1:])
     few = secure_relays(lambda at, site: at == "AskMasked" and site == NAMES[0])
     wire = Wire(few)
-    above = RemoteFederation(wire, secure=SecureSums(), federations=[m.name for m in few])
+    above = TransportFederation(wire, secure=SecureSums(), federations=[m.name for m in few])
     aggregate = summed(above)
     assert aggregate.sites == ("r1", "r2", "r3")
     assert bits(aggregate.total()) == flat_sum(NAMES[3:])
@@ -185,12 +185,12 @@ def test_a_relay_that_is_killed_between_stages_continues_with_the_same_sum(stage
         if (at, site) == (stage, "r1") and not killed:
             killed.append(wire.members["r1"])
             killed[0].close()
-            downstream = RemoteFederation(killed[0].downstream._transport, secure=SecureSums())
+            downstream = TransportFederation(killed[0].downstream._transport, secure=SecureSums())
             wire.members["r1"] = Relay("r1", downstream, RelayRules(), folder=tmp_path / "r1")
         return False
 
     wire.lost = kill
-    above = RemoteFederation(wire, secure=SecureSums(), federations=[m.name for m in relays])
+    above = TransportFederation(wire, secure=SecureSums(), federations=[m.name for m in relays])
     assert bits(summed(above).total()) == flat_sum(NAMES)
     assert killed
     assert bits(summed(above, request_id=replace(REQUEST_ID, round=1)).total()) == flat_sum(NAMES)
@@ -210,7 +210,7 @@ def test_an_exchange_is_summed_once_even_if_the_coordinator_starts_it_again():
     away = set()
 
     def plain(names):
-        return RemoteFederation(
+        return TransportFederation(
             Wire([Site(s, ROWS[s]) for s in names], lambda at, site: site in away), exact_sums=True
         )
 
@@ -246,7 +246,7 @@ def test_one_site_at_two_relays_is_detected_in_secure_sums_too():
     relays = []
     for i, one in enumerate(twice):
         own = [*sites(NAMES[3 * i : 3 * i + 3])[:2], one]
-        downstream = RemoteFederation(Wire(own), secure=SecureSums(), keys={m.name: m.key for m in own})
+        downstream = TransportFederation(Wire(own), secure=SecureSums(), keys={m.name: m.key for m in own})
         relays.append(Relay(f"r{i}", downstream))
     with pytest.raises(InputError, match=r"one member is reached by two paths, r0 and r1 \(key feedfee"):
         summed(federation([*relays, secure_relays()[3]]))

@@ -24,15 +24,16 @@ from unpooled.federation.relay.forwarder import Forwarder
 from unpooled.federation.relay.relay_session import OpenRelay, open_session
 from unpooled.federation.relay.relay_settings import RelaySettings, forwarded_terms
 from unpooled.federation.relay.rules_file import TEMPLATE, DownstreamRules, RelayPolicy, parse_relay_policy
-from unpooled.federation.remote import RemoteFederation
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.log import entries, verify
-from unpooled.site.session import PendingDecision, SiteSession, SiteSettings
+from unpooled.site.session import SiteSession, SiteSettings
 from unpooled.site.study_store import APPROVED, StudyFolder
 from unpooled.storage.file_locks import locked
 
@@ -279,7 +280,7 @@ def test_another_version_above_or_in_the_middle_is_one_clear_reason(north, monke
     assert reason.startswith("the coordinator has unpooled 99.0, this site")
     monkeypatch.setattr("unpooled.federation.relay.relay_steps.version", lambda name: "99.0")
     session = north.session()
-    above = RemoteFederation(Sessions(north=session), federations=["north"])
+    above = TransportFederation(Sessions(north=session), federations=["north"])
     with pytest.raises(
         TreeError, match=r"north has unpooled 99.0, the federation above it .*\. All federations of a tree"
     ):
@@ -337,7 +338,7 @@ def country(made, tmp_path, north):
     (tmp_path / "s").mkdir()
     south = RelayHarness(made["south"], "south", tmp_path / "s").approve().serve().begun()
     sessions = {"north": north.session(), "south": south.session()}
-    yield RemoteFederation(Sessions(**sessions), federations=["north", "south"], exact_sums=True)
+    yield TransportFederation(Sessions(**sessions), federations=["north", "south"], exact_sums=True)
     for session in sessions.values():
         session.close()
     south.stop()
@@ -400,7 +401,7 @@ def test_a_federation_that_contains_itself_is_one_clear_error(made, tmp_path):
         with pytest.raises(
             TreeError, match="south: the federation south-fed contains itself: its own run r asks"
         ):
-            run(Lloyd(k=2), RemoteFederation(Sessions(south=session), federations=["south"]), name="r")
+            run(Lloyd(k=2), TransportFederation(Sessions(south=session), federations=["south"]), name="r")
         session.close()
     relay.work.joinpath("lock").unlink()
     relay.work.rmdir()
@@ -410,7 +411,7 @@ def test_two_relays_of_one_federation_are_one_clear_error(north, tmp_path):
     (tmp_path / "two").mkdir()
     other = RelayHarness(north.federation, "again", tmp_path / "two").approve()
     first, second = north.session(), other.session()
-    both = RemoteFederation(Sessions(north=first, again=second), federations=["north", "again"])
+    both = TransportFederation(Sessions(north=first, again=second), federations=["north", "again"])
     with pytest.raises(
         TreeError, match="the federation north-fed is reached by two paths: two relays pass this"
     ):

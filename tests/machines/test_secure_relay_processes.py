@@ -14,8 +14,8 @@ from unpooled.errors import InputError, PolicyError
 from unpooled.federation.provisioning.enrolment import _write
 from unpooled.federation.provisioning.federation_folder import create
 from unpooled.federation.relay.rules_file import parse_relay_policy
-from unpooled.federation.remote import RemoteFederation
 from unpooled.federation.retrying_transport import NoAnswer
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import aggregate, crypto
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.fixed_point import add, decode, negated
@@ -28,9 +28,9 @@ from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import MaskedElsewhere
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
+from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import identity_in
 from unpooled.site.log import entries, unpacked, verify
-from unpooled.site.session import PendingDecision
 
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 
@@ -106,7 +106,7 @@ def relays(made, tmp_path):
 def country(relays):
     """A federation of the relays, with its transport."""
     transport = Sessions({name: relay.session() for name, relay in relays.items()})
-    yield transport, RemoteFederation(transport, secure=SecureSums(), federations=NAMES, sign=ABOVE.sign)
+    yield transport, TransportFederation(transport, secure=SecureSums(), federations=NAMES, sign=ABOVE.sign)
     for session in transport.sessions.values():
         session.close()
 

@@ -1,90 +1,15 @@
-"""docs/results.md and docs/leakage.md equal the output of their generators: nothing in them is typed."""
+"""docs/leakage.md equals the output of its generator: nothing in it is typed."""
 
 import csv
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
-from benchmarks import leakage, results
-from benchmarks.kept_results import Section, counted, merged, only_some, sections, still_differing
-from reproduction.catalogue import find
-from reproduction.data_sources import Sources
-from reproduction.output import markdown
-from reproduction.runner import finish
+from benchmarks import leakage
 
 from unpooled.algorithms.seeding import Spread, _draw_of
-from unpooled.errors import InputError
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "results.md").read_text(encoding="utf-8")
-
-
-def test_the_head_of_the_page_counts_its_tables():
-    parts = sections(PAGE)
-    assert list(parts) == list(results.PLAN)
-    assert results.page(list(parts.values()), []) == PAGE
-    verdicts = [pair for part in parts.values() for pair in part.verdicts]
-    assert counted(verdicts).judged > 150
-    changed = PAGE.replace(" differs, open |", "       matches |", 1)
-    assert changed != PAGE
-    assert results.page(list(sections(changed).values()), []) != changed
-
-
-def test_no_number_of_the_page_is_missing():
-    assert "nan" not in PAGE.split()
-    for part in sections(PAGE).values():
-        assert all(len(line) == len(head) for head, *lines in part.tables.values() for line in lines)
-
-
-def test_the_page_has_both_weights_of_garsts_k_fed():
-    """All six published numbers match by the authors' weights; by each set's own the first is far off."""
-    of = {name: sections(PAGE)[name].tables for name in ("garst-fig1", "garst-fig3")}
-    head, *lines = next(iter(of["garst-fig1"].values()))
-    lines += next(iter(of["garst-fig3"].values()))[1:]
-    rows = [dict(zip(head, line, strict=True)) for line in lines]
-    kfed = [r for r in rows if r["method"] == "k-FED, k' = 16"]
-    by_last = [
-        r for r in kfed if r["ARI"] == "by site, authors' weights" and "not judged" not in r["verdict"]
-    ]
-    assert [r["verdict"] for r in by_last] == ["matches"] * 6
-    own = {(r["beta"], r["noise"]): float(r["ours"].split()[0]) for r in kfed if r["ARI"] == "by site"}
-    assert set(own) == {(r["beta"], r["noise"]) for r in by_last}
-    assert own["0.1", "1"] < 0.67 < 0.690
-
-
-def test_holms_method_on_printed_p_values():
-    judged = [(0.0001, "differs, open"), (0.012, "differs, note 1"), (0.04, "differs, open")]
-    more = [(1.0, "matches"), (0.9, "inconclusive")]
-    assert still_differing([*judged, *more]) == 2  # 0.05 / 4, 0.05 / 3, 0.05 / 2
-    assert still_differing([*judged, *[(1.0, "matches")] * 9]) == 1
-    assert still_differing(judged) == 3
-
-
-def test_some_rows_anew_and_the_others_kept(tmp_path):
-    experiment = find("triebe-rate")
-
-    def section(of, folder):
-        (done,) = finish([of], Sources(), tmp_path / folder, quick=True, runs=2)
-        return Section(markdown(done, 2, short=True))
-
-    whole = section(experiment, "whole")
-    some = section(only_some(experiment, ("method=unpooled",)), "some")
-    assert "nan" in some.text
-    assert merged(some, whole).text.split("CPU seconds")[1] == whole.text.split("CPU seconds")[1]
-    # an old row of a method that is computed anew is not kept, and one of another is
-    lines = [
-        re.sub(r"0\.\d{4}", {"unpooled": "9.9999", "central": "8.8888"}[line.split()[1]], line)
-        if re.match(r"\| (unpooled|central) ", line)
-        else line
-        for line in whole.text.splitlines()
-    ]
-    text = merged(some, Section("\n".join(lines) + "\n")).text
-    assert "9.9999" not in text
-    assert "8.8888" in text
-    with pytest.raises(InputError, match=r"the page has no row central, -, distance\. Run this method too\."):
-        merged(some, Section(whole.text.replace("| central  ", "| pooled   ")))
 
 
 def test_a_start_on_a_sample_could_change_rows_of_femnist_only():

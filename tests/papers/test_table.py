@@ -55,10 +55,10 @@ def test_a_number_that_rounds_to_the_published_one_matches_whatever_the_errors()
 
 
 def test_a_number_of_one_draw_may_be_off_by_the_spread_over_draws():
-    values = np.array([0.0, 1.0] * 50)
-    assert row(("a",), values, Published(1.3)).verdict == "differs, open"
-    assert row(("a",), values, Published(1.3), one_draw=True).verdict == "matches"
-    assert row(("a",), values, Published(2.0), one_draw=True).verdict == "differs, open"
+    values = 10 + np.array([0.0, 1.0] * 50)
+    assert row(("a",), values, Published(11.3)).verdict == "differs, open"
+    assert row(("a",), values, Published(11.3), one_draw=True).verdict == "matches"
+    assert row(("a",), values, Published(12.0), one_draw=True).verdict == "differs, open"
 
 
 def test_one_run_is_one_draw_of_what_was_published():
@@ -87,6 +87,17 @@ def test_counts_are_compared_by_fishers_test():
     assert compared.verdict == "differs, open"
     assert share(("a",), (10, 25), (9, 20)).verdict == "matches"
     assert share(("a",), (5, 5), (2, 5)).verdict == "inconclusive"  # nor would 0 of 5 have differed
+    assert share(("a",), (0, 5), (0, 5)).verdict == "inconclusive"  # three of five would not have differed
+    assert share(("a",), (0, 20), (0, 20)).verdict == "matches"  # ten of twenty would have
+
+
+def test_a_comparison_without_power_does_not_count():
+    """A difference of half the published number must be detectable."""
+    spread = np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0])
+    precise = row(("a",), 10 + spread, Published(10.2, digits=1))
+    blind = row(("a",), 10 + 8 * spread, Published(10.2, digits=1))
+    assert precise.detectable < 0.5 < blind.detectable
+    assert (precise.verdict, blind.verdict) == ("matches", "inconclusive")
 
 
 def test_quantiles_are_judged_and_extremes_are_not():
@@ -124,23 +135,32 @@ def test_markdown_and_csv_of_a_table():
     assert table.counted() == Verdicts(matches=1)
     lines = markdown_table(table).splitlines()
     assert len({len(line) for line in lines}) == 1
-    heads = ["what", "published", "ours", "difference", "p", "verdict"]
+    heads = ["what", "published", "provenance", "ours", "difference", "p", "verdict"]
     assert [c.strip() for c in lines[0].split("|")[1:-1]] == heads
     assert [c.strip() for c in lines[2].split("|")[1:-1]] == [
         "a",
         "1.05",
+        "printed",
         "1.00",
         "-0.05 ± 0.20",
         "0.62",
         "matches",
     ]
-    assert [c.strip() for c in lines[3].split("|")[1:-1]] == ["b", "-", "2.0000", "-", "-", "not published"]
-    assert csv_table(table).splitlines()[1].startswith("a,1.05,0.0,,,,1,0,0,0.1,inf,0.196")
+    assert [c.strip() for c in lines[3].split("|")[1:-1]] == [
+        "b",
+        "-",
+        "-",
+        "2.0000",
+        "-",
+        "-",
+        "not published",
+    ]
+    assert csv_table(table).splitlines()[1].startswith("a,1.05,,printed,,,,1,0,0,0.1,inf,0.196")
 
 
 def test_the_authors_code_is_a_column_if_it_was_run():
     ran = Published(1.02, 0.1, 30, 2)
     rows = (Row(("a",), 1.0, 0.1, Published(1.05, digits=2), digits=2, authors=ran), Row(("b",), 2.0))
     head, first, second = ResultTable("t", "title", ("what",), rows).cells()
-    assert head[:4] == ["what", "published", "authors' code", "ours"]
-    assert (first[2], second[2]) == ("1.02 ± 0.10", "-")
+    assert head[:5] == ["what", "published", "provenance", "authors' code", "ours"]
+    assert (first[3], second[3]) == ("1.02 ± 0.10", "-")

@@ -21,7 +21,7 @@ from seeded_noise import SHARES, batch, whitened
 from unpooled import Gaussian, SecureSums, run
 from unpooled.algorithms import Private
 from unpooled.data.transforms import Affine
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.accounting import gdp_delta, gdp_mu
 from unpooled.privacy.dp.noise import Noise
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
@@ -85,8 +85,8 @@ class World:
         """mu, as the ledger of the row's site has it."""
         return float(ledger_of(self.made["s0"]).spent() ** 0.5)
 
-    def federation(self) -> RemoteFederation:
-        return RemoteFederation(self.Transport(self), secure=SecureSums())
+    def federation(self) -> TransportFederation:
+        return TransportFederation(self.Transport(self), secure=SecureSums())
 
     class Transport:
         """Loses masked answers; notes what is asked of the row's site."""

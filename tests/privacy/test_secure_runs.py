@@ -21,7 +21,7 @@ from unpooled import (
 )
 from unpooled.algorithms import METHODS
 from unpooled.errors import InputError, TooFewAnswersError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import Masked
 from unpooled.protocol import codec
@@ -66,8 +66,8 @@ class Wire:
         return came
 
 
-def secure(wire: Wire, **preparation_options: Any) -> RemoteFederation:
-    return RemoteFederation(wire, secure=SecureSums(**preparation_options))
+def secure(wire: Wire, **preparation_options: Any) -> TransportFederation:
+    return TransportFederation(wire, secure=SecureSums(**preparation_options))
 
 
 # ---------------------------------------------------------------- equality with pooling
@@ -331,7 +331,7 @@ def test_weighted_averages_run_from_an_adaptive_start(method: str) -> None:
 def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
     wire = Wire(ROWS)
     with pytest.raises(TooFewAnswersError, match="AskMoments would disclose a single site's answer"):
-        run_protocol(total(tuple(ROWS), AskMoments()), RemoteFederation(wire))
+        run_protocol(total(tuple(ROWS), AskMoments()), TransportFederation(wire))
 
 
 def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
@@ -475,5 +475,6 @@ FederatedKMeans(2, secure=True).fit(np.arange(12.0).reshape(6, 2), sites=list("a
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (
-        "InputError: secure sums need the package cryptography: pip install 'unpooled[secure]'" in done.stderr
+        "InputError: secure sums and summary files need the package cryptography: pip install "
+        "'unpooled[secure]'" in done.stderr
     )

@@ -13,7 +13,7 @@ import pytest
 from federation import Ring, Vector
 from unpooled import SecureSums
 from unpooled.errors import TooFewAnswersError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -147,7 +147,7 @@ def test_a_sum_that_lost_honest_sites_has_a_whole_noise_that_nobody_knows(n):
             member = Member(f"s{i}", Identity.new())
             rules = parse(RULES.format(honest=h))
             sites.append(open_site(f"s{i}", np.zeros((5, 2)), rules, member=member))
-        federation = RemoteFederation(Losing(sites, lost), secure=SecureSums())
+        federation = TransportFederation(Losing(sites, lost), secure=SecureSums())
         result = run_protocol(total(federation.sites, question), federation, run="r", quorum=0.5)
         for site in sites:
             site.close()

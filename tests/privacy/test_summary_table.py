@@ -44,7 +44,7 @@ def table(seed: int, n: int = 120, visits: bool = False) -> Table:
 def test_two_groups_of_three_by_hand():
     rows = Table.from_columns({"age": [30.0, 31.0, 32.0, 70.0, 71.0, 72.0], "sex": list("fffmmm")})
     summary = microaggregate(rows, SummarySettings(min_group_size=3), made="2026-01-02")
-    assert to_csv(summary) == "people,age,sex = f,sex = m\n3,31,3,0\n3,71,0,3\n"
+    assert to_csv(summary) == "people in the group,age,sex = f,sex = m\n3,31,3,0\n3,71,0,3\n"
 
 
 def test_a_person_is_the_mean_of_his_rows_and_counts_once():

@@ -13,7 +13,7 @@ from unpooled import Gaussian, SecureSums, run
 from unpooled.algorithms import Private
 from unpooled.data import Number, Preparation
 from unpooled.errors import TooFewAnswersError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp import noise
 from unpooled.privacy.dp.accounting import gdp_epsilon, gdp_mu
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
@@ -236,7 +236,7 @@ def test_an_honest_run_ends_within_its_study_and_nothing_more_is_answered(tmp_pa
     @contextmanager
     def federation():
         ends = {name: SiteSession(own, terms[name]) for name, own in sites.items()}
-        yield RemoteFederation(Ends(ends), secure=SecureSums() if secure else None)
+        yield TransportFederation(Ends(ends), secure=SecureSums() if secure else None)
         for end in ends.values():
             end.close()
 

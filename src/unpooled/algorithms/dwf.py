@@ -24,9 +24,8 @@ import numpy as np
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
 from unpooled.algorithms.kfed import KFed
-from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.algorithms.seeding import starts
-from unpooled.algorithms.site_sampling import sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, total
 from unpooled.protocol.declarations import Centers, Count, Figure, Mean, Repeats, Sum, Value

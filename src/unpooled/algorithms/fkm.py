@@ -25,8 +25,7 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.site_sampling import sample_sites
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, each
 from unpooled.protocol.declarations import Centers, Setting

@@ -26,10 +26,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.restart_rules import ComparedState, RestartRules
+from unpooled.algorithms.method import Method, WorkLimits, is_full, sample_sites
+from unpooled.algorithms.restarts import ComparedState, RestartRules
 from unpooled.algorithms.seeding import Starts, spread_of
-from unpooled.algorithms.site_sampling import is_full, sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each, together, total
 from unpooled.protocol.messages import Question, SiteId

@@ -26,9 +26,8 @@ from typing import Annotated, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import Method, WorkLimits
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.algorithms.seeding import merge_means
-from unpooled.algorithms.site_sampling import sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, each
 from unpooled.protocol.declarations import Length, Repeats

@@ -19,10 +19,9 @@ from typing import Self
 
 import numpy as np
 
-from unpooled.algorithms.method import Method
-from unpooled.algorithms.restart_rules import ComparedState, RestartRules
+from unpooled.algorithms.method import Method, is_full, sample_sites
+from unpooled.algorithms.restarts import ComparedState, RestartRules
 from unpooled.algorithms.seeding import WITH_MISSING, Starts
-from unpooled.algorithms.site_sampling import is_full, sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, total
 from unpooled.protocol.messages import SiteId

@@ -1,14 +1,12 @@
 """The base class of all methods: the settings of each, and the facts that each declares about itself."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from unpooled.algorithms.registry import register
-from unpooled.algorithms.restart_rules import ComparedState, RestartRules
 from unpooled.algorithms.seeding import COMPLETE, INITS, LOCAL_RESTARTS, QuestionSet, Starts, starts
-from unpooled.algorithms.site_sampling import check_participation
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Algorithm, State, Steps, together, total
 from unpooled.protocol.messages import Message, Question, SiteId
@@ -20,6 +18,9 @@ from unpooled.protocol.questions.cluster_sums import (
     AskScatter,
 )
 from unpooled.typing import FloatArray
+
+if TYPE_CHECKING:
+    from unpooled.algorithms.restarts import ComparedState, RestartRules
 
 WorkLimits = dict[type[Question[Any]], dict[str, float]]
 """By question and field: the largest value that is asked."""
@@ -71,6 +72,11 @@ class Method(Message, Algorithm[Any], abstract=True):
         if self.min_cluster_size < 1:
             raise InputError(f"{name}: min_cluster_size must be >= 1, got {self.min_cluster_size}")
         check_participation(self.participation)
+
+    @classmethod
+    def as_published(cls, *, k: int) -> Self | None:
+        """Return the method with its authors' settings; None if they are the defaults."""
+        return None
 
     @property
     def clusters(self) -> int:
@@ -141,7 +147,7 @@ class Method(Message, Algorithm[Any], abstract=True):
     own_objective: ClassVar[bool] = False  # restarts compare by their states' inertia, not squared distances
 
     @property
-    def restart_rules(self) -> RestartRules | None:
+    def restart_rules(self) -> "RestartRules | None":
         """The rules for ``n_starts`` starts side by side; None: one start, and each restart runs to its end.
 
         A method with such rules defines ``begin``.
@@ -153,7 +159,7 @@ class Method(Message, Algorithm[Any], abstract=True):
         """The number of starts that run side by side."""
         return 1
 
-    def begin(self, centers: FloatArray, seeding: Starts) -> ComparedState:
+    def begin(self, centers: FloatArray, seeding: Starts) -> "ComparedState":
         """Return the state of one of several starts, from centres (k, d)."""
         raise NotImplementedError
 
@@ -179,3 +185,50 @@ class Method(Message, Algorithm[Any], abstract=True):
         inertias = sums.inertia.sum(axis=1)
         suppressed = np.maximum(moments.n - sums.mass.sum(axis=1), 0.0)  # scored as if they had no cluster
         return inertias, inertias + suppressed * float(moments.variance.sum())
+
+
+# ---------------------------------------------------------------- the sites that are asked in a round
+
+
+def check_participation(participation: float) -> None:
+    """Raise InputError unless it is a share in (0, 1], or a whole number of sites of at least 1."""
+    share = isinstance(participation, float) and 0 < participation <= 1
+    number = isinstance(participation, int) and not isinstance(participation, bool) and participation >= 1
+    if not (share or number):
+        raise InputError(
+            f"participation must be a share in (0, 1] or a number of sites >= 1, got {participation!r}"
+        )
+
+
+def check_number(participation: float, sites: int) -> None:
+    """Refuse the number 1 where the share 1.0 was probably meant."""
+    if isinstance(participation, int) and participation == 1 and sites > 1:
+        raise InputError(
+            f"participation=1 is one site of {sites} a round, 1.0 is all of them. Use 1.0, or a share "
+            f"such as {1 / sites:.2g} for one site"
+        )
+
+
+def sample_sites(
+    sites: tuple[SiteId, ...], participation: float, rng: np.random.Generator
+) -> tuple[SiteId, ...]:
+    """Return a random part of the sites, in site order: a share of them (float) or a number of them (int).
+
+    >>> sample_sites(("a", "b", "c", "d"), 0.5, np.random.default_rng(1))
+    ('b', 'c')
+    >>> sample_sites(("a", "b", "c", "d"), 1.0, np.random.default_rng(1))
+    ('a', 'b', 'c', 'd')
+    """
+    check_number(participation, len(sites))
+    if isinstance(participation, float):
+        number = max(1, int(participation * len(sites) + 1e-9))
+    else:
+        number = min(participation, len(sites))
+    if number == len(sites):
+        return sites
+    return tuple(sites[i] for i in sorted(rng.choice(len(sites), number, replace=False)))
+
+
+def is_full(participation: float, sites: tuple[SiteId, ...]) -> bool:
+    """Return whether every site takes part in every round."""
+    return participation == 1.0 if isinstance(participation, float) else participation >= len(sites)

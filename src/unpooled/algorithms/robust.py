@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.method import Method
-from unpooled.algorithms.restart_rules import ComparedState, RestartRules
+from unpooled.algorithms.method import Method, sample_sites
+from unpooled.algorithms.restarts import ComparedState, RestartRules
 from unpooled.algorithms.seeding import LOCAL_RESTARTS, Starts
-from unpooled.algorithms.site_sampling import sample_sites
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each
 from unpooled.protocol.messages import SiteId

@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unpooled.data.standardise import standardise
+from unpooled.data.column_scales import is_constant
 from unpooled.data.transforms import Affine
-from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, transformed
+from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, total, transformed
 from unpooled.protocol.messages import SiteId
+from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.typing import FloatArray
 
 
@@ -79,3 +80,17 @@ class Scaled(Wrapper[ScaledState]):
 
     def ran_out(self, state: ScaledState) -> bool:
         return self.inner.ran_out(state.inner)
+
+
+def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
+    """Agree on the scaling to mean 0 and standard deviation 1 over all sites.
+
+    The second total has squares about the mean that the first one gave, to avoid cancellation. A constant
+    column keeps scale 1.
+    """
+    # down: nothing; up: mass and sums
+    first = yield from total(sites, AskMoments())
+    # down: the mean; up: squares about it
+    second = yield from total(sites, AskMoments(first.mean))
+    mean, sd = first.mean + second.mean, np.sqrt(second.variance)
+    return Affine(mean, np.where(is_constant(mean, sd), 1.0, sd))

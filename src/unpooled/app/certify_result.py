@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from unpooled.app.open_sites import open_sites
+from unpooled.app.local_sites import local_sites
 from unpooled.app.result import ClusterResult
 from unpooled.errors import InputError
 from unpooled.evaluation.analysis import NEEDS_COMPLETE_ROWS
@@ -32,7 +32,7 @@ def certificate_of(
         raise InputError(NEEDS_COMPLETE_ROWS)
     job = result.job if result.job.protect == "summary" else replace(result.job, protect="none")
     return certify(
-        open_sites(job, threads=1).federation,
+        local_sites(job, threads=1).federation,
         result.description.centers,
         effort=effort,
         transform=result.agreement.preparation,

@@ -15,6 +15,7 @@ from unpooled.algorithms.registry import import_methods
 from unpooled.app.dask_job import check_dask
 from unpooled.app.private_job import check_private, private_method
 from unpooled.app.propose_study import now_and_later
+from unpooled.app.summary_file_job import check_summary_files, summary_files_of
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, is_file
 from unpooled.errors import InputError, ModelError
@@ -23,6 +24,7 @@ from unpooled.optimality.bounds import UNLIMITED
 from unpooled.optimality.parts import EFFORTS
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol.algorithm import Algorithm
+from unpooled.site.summary_file import is_summary_file
 
 EXPIRES = 30.0  # days until a study expires
 AUTO = tuple(range(1, 13))  # the k that -k auto compares
@@ -107,6 +109,11 @@ class Job:
 
         If columns are named, no others are read, except for summary tables.
         """
+        sources = settings.get("tables") or dict.fromkeys(files)
+        if any(is_summary_file(given or name) for name, given in sources.items()):
+            summary = None if summary == SummarySettings() else summary
+            if settings.get("protect", "none") == "none":  # the tables in the files protect
+                settings["protect"] = "summary"
         if summary is not None and settings.get("protect") != "summary":
             if summary != SummarySettings():
                 raise InputError(
@@ -123,7 +130,7 @@ class Job:
                 preparation_options = dataclasses.replace(preparation_options, columns=names)
         begun = datetime.now(UTC).date().isoformat()
         job = cls(files, ks, reading, preparation_options, summary=summary, begun=begun, **settings)
-        job.algorithm  # noqa: B018  raises InputError if the method refuses the settings
+        job.build_algorithm()  # raises InputError if the method refuses the settings
         return job
 
     def __post_init__(self) -> None:
@@ -144,6 +151,8 @@ class Job:
             raise InputError(
                 "--exact-sums and --secure exclude each other: secure sums do not depend on an order"
             )
+        if files := summary_files_of(self):
+            check_summary_files(self, files)
         if self.dask:
             check_dask(self)
         if self.epsilon is not None:
@@ -165,7 +174,11 @@ class Job:
 
     @cached_property
     def algorithm(self) -> Analysis | Private:
-        """The algorithm to run: one method per k, all in the same exchanges of messages."""
+        """The algorithm to run."""
+        return self.build_algorithm()
+
+    def build_algorithm(self) -> Analysis | Private:
+        """Return the algorithm to run: one method per k, all in the same exchanges of messages."""
         if self.epsilon is not None:
             return private_method(self)
         methods = tuple(self.method_for(k).with_restarts(self.n_init) for k in self.ks)

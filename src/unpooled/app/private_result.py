@@ -9,8 +9,8 @@ from unpooled import __version__
 from unpooled.algorithms import Private, PrivateState
 from unpooled.algorithms.private.private_kmeans import prepared
 from unpooled.app.export.json_model import plain
+from unpooled.app.local_sites import ReadingFacts
 from unpooled.app.model import Model
-from unpooled.app.open_sites import ReadingFacts
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
 from unpooled.data import Preparation

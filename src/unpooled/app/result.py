@@ -10,9 +10,9 @@ from unpooled import __version__
 from unpooled.algorithms.registry import METHODS, citation
 from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
+from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model
-from unpooled.app.open_sites import NO_FACTS, ReadingFacts
-from unpooled.app.traits import Trait, cluster_traits, distinctive
+from unpooled.app.traits import Trait, cluster_traits, column_means, distinctive
 from unpooled.data import AgreedSchema
 from unpooled.evaluation import AnalysisState, Choice, Description
 from unpooled.evaluation.analysis import ALL_SITES
@@ -221,6 +221,10 @@ class ClusterResult(JobResult):
     def traits(self, cluster: int) -> list[Trait]:
         """Return the traits of a cluster, the largest differences from all rows first."""
         return cluster_traits(self.description, self.agreement, cluster)
+
+    def column_means(self, cluster: int) -> list[Trait]:
+        """Return the traits of a cluster by prepared column, of numbers with two values the mean too."""
+        return column_means(self.description, self.agreement, cluster)
 
     def distinctive_traits(self, cluster: int) -> str:
         """Return the three largest differences of a cluster in words."""

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from unpooled import __version__
 from unpooled.app.job import Job
+from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model, load
-from unpooled.app.open_sites import NO_FACTS, ReadingFacts
 from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.errors import CodecError, InputError, ModelError
 from unpooled.optimality.certificate import Certificate

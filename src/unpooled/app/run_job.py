@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from unpooled.app.certify_result import certificate_of, improvable
 from unpooled.app.job import Job
-from unpooled.app.open_sites import open_sites
+from unpooled.app.local_sites import local_sites
 from unpooled.app.progress import Observer
 from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.app.run_folder import RunFolder
@@ -72,7 +72,7 @@ def _run_local(
 ) -> JobResult:
     many = len(job.files) > 1
     observer.activity(f"reading {len(job.files)} sources" if many else f"reading {job.files[0]}", "reading")
-    opened = open_sites(job, threads)
+    opened = local_sites(job, threads)
     federation, facts = opened.federation, opened.facts
     if opened.warning:
         observer.warn(opened.warning)

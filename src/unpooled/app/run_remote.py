@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unpooled.app.job import Job
-from unpooled.app.open_sites import NO_FACTS
+from unpooled.app.local_sites import NO_FACTS
 from unpooled.app.progress import Observer
 from unpooled.app.propose_study import propose_study, seconds_until
 from unpooled.app.result import JobResult, result_of

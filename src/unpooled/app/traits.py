@@ -1,11 +1,12 @@
 """Traits of a cluster: how it differs from all rows, column by column."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unpooled.data import AgreedSchema
+from unpooled.data.transforms import Binary
 from unpooled.evaluation import Description
 from unpooled.html.html import figure
 
@@ -23,22 +24,43 @@ class Trait:
 
     @property
     def name(self) -> str:
-        return f"{self.column}: {self.category}" if self.category else self.column
+        return f"{self.column} = {self.category}" if self.category else self.column
 
     def text(self) -> str:
         """Return the trait in words.
 
         >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).text(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).text()
-        ('age 61.2 (all 53.5)', 'sex m 90% (all 50%)')
+        ('age 61.2 (all 53.5)', '90% sex = m (all 50%)')
         """
         if self.category:
             value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0%
-            return f"{self.column} {self.category} {value:.0%} (all {overall:.0%})"
+            return f"{value:.0%} {self.name} (all {overall:.0%})"
         return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
 
 
 def cluster_traits(description: Description, agreement: AgreedSchema, cluster: int) -> list[Trait]:
-    """Return the traits of a cluster, the largest differences first."""
+    """Return the traits of a cluster, the largest differences first.
+
+    A number that has two values is described as a category, by the share of the higher one.
+    """
+    binary = {c.label: c for c in agreement.preparation.columns if isinstance(c, Binary)}
+    traits = [
+        replace(
+            trait,
+            category=column.category,
+            value=column.share(trait.value),
+            spread=float("nan"),
+            overall=column.share(trait.overall),
+        )
+        if (column := binary.get(trait.column))
+        else trait
+        for trait in column_means(description, agreement, cluster)
+    ]
+    return sorted(traits, key=lambda trait: -abs(trait.effect))
+
+
+def column_means(description: Description, agreement: AgreedSchema, cluster: int) -> list[Trait]:
+    """Return the traits of a cluster in the order of the prepared columns, of all numbers their means."""
     d, transform = description, agreement.preparation
     values, overall = transform.undo(d.means), transform.undo(d.mean[None])[0]
     one, zero = np.ones((1, transform.width)), np.zeros((1, transform.width))
@@ -55,7 +77,7 @@ def cluster_traits(description: Description, agreement: AgreedSchema, cluster: i
         effect = float(gap / deviation) if deviation > 0 else 0.0
         spread = float("nan") if category else float(own * scales[j])
         traits.append(Trait(column, category, float(values[cluster, j]), spread, float(overall[j]), effect))
-    return sorted(traits, key=lambda trait: -abs(trait.effect))
+    return traits
 
 
 def one_per_column(traits: list[Trait]) -> list[Trait]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from unpooled.data.column_kinds import NUMBER
 from unpooled.data.schema import Schema, some
 from unpooled.data.transforms import Category
 from unpooled.errors import SchemaMismatchError
@@ -32,6 +33,13 @@ def categories_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...
         return tuple(sorted(categories, key=float))
     except ValueError:
         return tuple(sorted(categories))
+
+
+def two_values_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
+    """Return the one or two values that a column of numbers has over all sites; () if it may have more."""
+    by_site = [s.categories[j] for s in schemas.values() if s.kinds[j := s.names.index(name)] == NUMBER]
+    values = tuple(sorted({value for held in by_site for value in held}, key=float))
+    return values if all(by_site) and len(values) <= 2 else ()
 
 
 def one_hot(

@@ -1,4 +1,4 @@
-"""Scales of skewed columns, agreed by totals: logarithms, ranks, and the median with the middle half.
+"""Scales of columns, agreed by totals: of skewed ones logarithms, ranks, and the median with the middle half.
 
 Quantiles are found by counting: rows are assigned to the cells of a grid, as to the centres of clusters, and
 the cell that holds the wanted row is cut again. A cell of equal values ends the search.
@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled.data.schema import ColumnTotals, Schema
-from unpooled.data.standardise import is_constant
 from unpooled.data.transforms import Category, Number, Preparation, Shaped
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, together, total, transformed
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
-from unpooled.typing import FloatArray
+from unpooled.typing import BoolArray, FloatArray
 
 SHAPES = ("robust", "log", "rank")
 KNOTS = 33  # quantiles between which ranks are interpolated
@@ -182,3 +181,19 @@ def observed_scale(column: Number, rows: float, known: float) -> Number:
         if isinstance(column, Shaped)
         else column
     )
+
+
+def standard_scale(first: ColumnTotals, about: ColumnTotals, j: int, cells: float) -> tuple[float, float]:
+    """Return the mean and the standard deviation of column ``j`` over ``cells`` cells.
+
+    ``first`` and ``about`` are totals about 0 and about the means. Filled cells are at the mean and add
+    nothing to the squares.
+    """
+    mean = float(first.mean[j]) + float(about.mean[j])
+    deviation = float(about.mean[j]) ** 2 * float(about.count[j])
+    return mean, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / cells))
+
+
+def is_constant(center: FloatArray | float, scale: FloatArray | float) -> BoolArray:
+    """Return where a scale is so small that only rounding tells the values of a column apart."""
+    return np.asarray(scale <= 1e-12 * np.abs(center) + 1e-300)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from unpooled.data.categories import categories_of
+from unpooled.data.categories import categories_of, two_values_of
 from unpooled.data.column_differences import with_all_columns
 from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.schema import Schema, kinds_by_site, some
@@ -41,7 +41,7 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
         names=names,
         kinds=kinds,
         categories=tuple(
-            categories_of(schemas, name) if kind == CATEGORY else ()
+            categories_of(schemas, name) if kind == CATEGORY else two_values_of(schemas, name)
             for name, kind in zip(names, kinds, strict=True)
         ),
         rows=np.array([rows.sum()]),

@@ -5,7 +5,8 @@ its minimum size, and does not name a category of fewer rows. A site may disclos
 table.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from unpooled.data.bounded_table import BoundedTable
 from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, TEXT
-from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
+from unpooled.data.summary_table import OTHER, SummaryTable, category_indices, plain_number
 from unpooled.data.table import Table
 from unpooled.data.transforms import complete, side_by_side
 from unpooled.errors import InputError
@@ -23,6 +24,8 @@ from unpooled.protocol.messages import Question, Reply, SiteId, Summable
 from unpooled.protocol.site_batch import SiteBatch, column_sums, repeated
 from unpooled.protocol.suppression import disclosed_cells, zero_suppressed
 from unpooled.typing import FloatArray, IntArray
+
+_LOOK = 64  # rows that are looked at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,8 @@ class Schema(Reply):
 
     names: Annotated[tuple[str, ...], Text("columns")]
     kinds: Annotated[tuple[str, ...], Text("columns")]
-    # of categories: those of at least the minimum number of rows
+    # of categories: those of at least the minimum number of rows; of numbers that have at most two values at
+    # the site: the values of at least the minimum number of rows
     categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
     # missing cells; nan: some, but fewer than may be disclosed; inf: nearly all
@@ -118,7 +122,9 @@ class AskSchema(Question[Schema]):
             names=summary.names,
             kinds=summary.kinds,
             categories=tuple(
-                tuple(category for category in summary.categories.get(name, ()) if category != OTHER)[
+                _texts(summary.values.get(name, ()))
+                if name in summary.means
+                else tuple(category for category in summary.categories.get(name, ()) if category != OTHER)[
                     : self.max_categories
                 ]
                 for name in summary.names
@@ -135,23 +141,23 @@ class AskSchema(Question[Schema]):
         n = len(table)
         rows = np.array([float(n)])
         count, sums, squares = (np.zeros(len(table.names)) for _ in range(3))
-        yes_or_no = np.ones(len(table.names), dtype=np.bool_)  # 0/1 columns have no unit: no size is sent
+        two_values = {j: Counter[float]() for j, kind in enumerate(table.kinds) if kind == NUMBER}
         tallies = {name: np.zeros(len(categories)) for name, categories in table.categories.items()}
         for chunk in table.chunks():
             present, values, total = _there(chunk)
             count += present
             sums += total
             squares += np.einsum("ij,ij->j", values, values)
-            if len(values):  # for most columns the first row decides it
-                yes_or_no &= (values[0] == 0) | (values[0] == 1)
-            maybe = np.flatnonzero(yes_or_no)
-            yes_or_no[maybe] = ((values[:, maybe] == 0) | (values[:, maybe] == 1)).all(axis=0)
+            for j in list(two_values):
+                if (both := _at_most_two(two_values.pop(j), chunk[:, j])) is not None:
+                    two_values[j] = both
             for name, tally in tallies.items():
                 tally += _tally(chunk[:, table.index(name)], len(tally))
         disclosed = batch.large(count, count)
         missing = n - count
         number = disclosed & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
-        number &= ~yes_or_no | (squares == 0)
+        for j, two in two_values.items():
+            number[j] &= not {*two} <= {0.0, 1.0} or not squares[j]  # 0/1 columns have no unit: no size
         size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if batch.minimum > 1 else 20)
         return Schema(
             protection=("raw" if batch.minimum > 1 else "none", ""),
@@ -160,8 +166,8 @@ class AskSchema(Question[Schema]):
             categories=tuple(
                 _named(table.categories[name], tallies[name], batch)[: self.max_categories]
                 if kind == CATEGORY
-                else ()
-                for name, kind in zip(table.names, table.kinds, strict=True)
+                else _texts(v for v, rows in two_values.get(j, {}).items() if rows >= batch.minimum)
+                for j, (name, kind) in enumerate(zip(table.names, table.kinds, strict=True))
             ),
             rows=zero_suppressed(batch.large(rows, rows), rows),
             missing=_disclosed_missing(missing, count, batch),
@@ -172,6 +178,25 @@ class AskSchema(Question[Schema]):
             if batch.minimum == 1
             else np.full(len(table.names), np.nan),
         )
+
+
+def _at_most_two(known: Counter[float], column: FloatArray) -> Counter[float] | None:
+    """The rows by value of a column, with those of one more chunk (n,); None if there are three values."""
+    for some_rows in (column[:_LOOK], column):  # of most columns a few rows have more
+        values, rows = np.unique(some_rows[~np.isnan(some_rows)] + 0.0, return_counts=True)
+        if len(values) > 2:
+            return None
+    both = known + Counter(dict(zip(values.tolist(), rows.tolist(), strict=True)))
+    return both if len(both) <= 2 else None
+
+
+def _texts(values: Iterable[float]) -> tuple[str, ...]:
+    """The values of a column of numbers as categories.
+
+    >>> _texts([1.0, 0.0, 2.5])
+    ('0', '1', '2.5')
+    """
+    return tuple(plain_number(value) for value in sorted(values))
 
 
 def some(names: list[str]) -> str:

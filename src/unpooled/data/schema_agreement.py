@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unpooled.data.categories import all_differ, categories_of, check_spelling, differing_categories, one_hot
+from unpooled.data.categories import (
+    all_differ,
+    categories_of,
+    check_spelling,
+    differing_categories,
+    one_hot,
+    two_values_of,
+)
 from unpooled.data.column_differences import (
     check_preparation_options,
     columns_differ,
@@ -24,7 +31,15 @@ from unpooled.data.column_differences import (
     with_all_columns,
 )
 from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
-from unpooled.data.column_scales import SHAPES, all_columns, check_rows, observed_scale, shaped
+from unpooled.data.column_scales import (
+    SHAPES,
+    all_columns,
+    check_rows,
+    is_constant,
+    observed_scale,
+    shaped,
+    standard_scale,
+)
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.plausibility import long_tail, odd_units
 from unpooled.data.schema import (
@@ -37,8 +52,7 @@ from unpooled.data.schema import (
     some,
     stated_units,
 )
-from unpooled.data.standardise import is_constant, standard_scale
-from unpooled.data.transforms import Category, Number, Preparation
+from unpooled.data.transforms import Binary, Category, Number, Preparation
 from unpooled.errors import InputError, SchemaMismatchError
 from unpooled.protocol.algorithm import Steps, each, total, transformed
 from unpooled.protocol.messages import Message, SiteId
@@ -55,6 +69,7 @@ class ColumnPlan:
     sites: tuple[SiteId, ...]
     columns: tuple[str, ...]
     numbers: tuple[str, ...]
+    two_values: dict[str, tuple[float, float]]  # of the numbers that have no more over all sites
     categorical: tuple[str, ...]
     categories: tuple[tuple[str, ...], ...]
     missing: FloatArray  # (S, columns)
@@ -130,6 +145,11 @@ def plan_columns(
         sites=sites,
         columns=chosen,
         numbers=tuple(numbers),
+        two_values={
+            name: (float(both[0]), float(both[1]))
+            for name in numbers
+            if len(both := two_values_of(schemas, name)) == 2
+        },
         categorical=tuple(categorical),
         categories=tuple(categories_of(schemas, name) for name in categorical),
         missing=missing,
@@ -262,10 +282,11 @@ def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOpti
         or preparation_options.missing == "refuse"
     ):
         check_preparation_options(plan, preparation_options)
+    plan = replace(plan, two_values=_as_categories(plan, preparation_options))
     shapes = {
         name: preparation_options.scale_of(name)
         for name in plan.numbers
-        if preparation_options.scale_of(name) in SHAPES
+        if preparation_options.scale_of(name) in SHAPES and name not in plan.two_values
     }
     if shapes:
         check_rows(schemas, shapes)
@@ -320,6 +341,19 @@ def _decided(
     return replace(preparation_options, missing="keep" if many else "fill")
 
 
+def _as_categories(
+    plan: ColumnPlan, preparation_options: PreparationOptions
+) -> dict[str, tuple[float, float]]:
+    """The numbers with two values that are read as categories: not those whose scale was chosen by name.
+
+    Without scaling, or between declared bounds, values stay as they are.
+    """
+    if preparation_options.scale in ("none", "min-max"):
+        return {}
+    named = {name for name, _ in preparation_options.scales}
+    return {name: both for name, both in plan.two_values.items() if name not in named}
+
+
 def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
     return any(s.tail[s.names.index(name)] >= 0.4 for s in schemas.values())
 
@@ -348,6 +382,14 @@ def _agreed(
                 left_out.append((name, f"constant ({made[name].shift:.6g})"))
             continue
         mean = float(first.mean[j])
+        if name in plan.two_values:
+            low, high = plan.two_values[name]
+            share, known = min(max((mean - low) / (high - low), 0.0), 1.0), float(first.count[j])
+            columns[name] = Binary.from_share(name, low, high, share, known if keep else n, known)
+            if not 0 < share < 1:
+                left_out.append((name, f"constant ({mean:.6g})"))
+                del columns[name]
+            continue
         shift, scale = 0.0, 1.0
         if preparation_options.scale_of(name) == "standard":
             mean, scale = standard_scale(first, about, j, float(about.count[j]) if keep else n)
@@ -395,11 +437,13 @@ def _agreed(
         warnings=plan.warnings,
         mean=np.concatenate(
             [
-                [(c.fill - c.shift) / c.scale] if isinstance(c, Number) else shares[c.name] / c.scale
+                shares[c.name] / c.scale
+                if isinstance(c, Category)
+                else [0.0 if isinstance(c, Binary) else (c.fill - c.shift) / c.scale]
                 for c in prepared
             ]
         ),
-        share=np.concatenate([[np.nan] if isinstance(c, Number) else shares[c.name] for c in prepared]),
+        share=np.concatenate([shares[c.name] if isinstance(c, Category) else [np.nan] for c in prepared]),
         protection=tuple(schemas[s].protection for s in plan.sites),
         within=tuple(_within(schemas, c) for c in prepared),
     )

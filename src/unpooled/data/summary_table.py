@@ -9,7 +9,7 @@ import csv
 import io
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from unpooled.errors import InputError
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray
 
+T = TypeVar("T")
 OTHER = "other"  # the reserved name of all categories that too few people have
+PEOPLE = "people in the group"  # the first heading, by which readers of rows recognise a summary table
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,8 @@ class SummaryTable:
     means: dict[str, FloatArray]  # (G,) of every number; 0 where suppressed
     counts: dict[str, FloatArray]  # (G, categories) of every categorical column
     within: FloatArray  # (c,) variance within groups, to two digits; nan: suppressed
+    # by numeric column of at most two values: those that at least ``min_group_size`` people have
+    values: dict[str, tuple[float, ...]]
     min_group_size: int
     made: str = ""  # the date, as 2026-11-16
     named: bool = True  # False: the columns of an array, which have no names
@@ -59,6 +63,24 @@ class SummaryTable:
             return self.names.index(name)
         except ValueError:
             raise InputError(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
+
+    def only(self, names: tuple[str, ...]) -> "SummaryTable":
+        """Return the table with these columns, and with nothing about the others."""
+        at = [self.index(name) for name in names]
+        return SummaryTable(
+            names,
+            tuple(self.kinds[j] for j in at),
+            _of(names, self.categories),
+            self.people,
+            np.ascontiguousarray(self.known[:, at]),
+            _of(names, self.means),
+            _of(names, self.counts),
+            self.within[at],
+            _of(names, self.values),
+            self.min_group_size,
+            self.made,
+            self.named,
+        )
 
     def people_with_value(self, name: str) -> FloatArray:
         """Return the number of people with a value in a column (G,); 0 where the table lacks the column."""
@@ -92,7 +114,7 @@ class SummaryTable:
 
     def cells(self) -> list[tuple[str, FloatArray]]:
         """Return all columns of the table as they are written: a heading and a number per group."""
-        out = [("people", self.people)]
+        out = [(PEOPLE, self.people)]
         for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
             known = self.known[:, j]
             if kind == NUMBER:
@@ -109,17 +131,26 @@ class SummaryTable:
         return out
 
 
+def _of(names: tuple[str, ...], values: dict[str, T]) -> dict[str, T]:
+    return {name: values[name] for name in names if name in values}
+
+
 def to_csv(summary: SummaryTable) -> str:
     """Return the table as CSV, each number as short as it can be and still exact; a suppressed cell is empty.
 
     The headings are for people; ``from_csv`` takes the names from the description.
     """
     cells = summary.cells()
-    columns = [["" if v != v else _plain(v) for v in values.tolist()] for _, values in cells]
+    columns = [["" if v != v else plain_number(v) for v in values.tolist()] for _, values in cells]
     return csv_text([[" ".join(heading.split()) for heading, _ in cells], *zip(*columns, strict=True)])
 
 
-def _plain(value: float) -> str:
+def plain_number(value: float) -> str:
+    """Return a number as short as it can be and still exact.
+
+    >>> plain_number(1.0), plain_number(0.1)
+    ('1', '0.1')
+    """
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
@@ -133,10 +164,8 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
         raise InputError(f"the summary table is not CSV: {error}") from error
     if not rows:
         raise InputError("the summary table is empty")
-    values = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(
-        -1, len(rows[0])
-    )
-    columns = iter(values.T)
+    cells = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(-1, len(rows[0]))
+    columns = iter(cells.T)
     counted = set(about["incomplete"])
     try:
         people = np.ascontiguousarray(next(columns))
@@ -155,8 +184,11 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
     if next(columns, None) is not None:
         raise InputError("the summary table has too many columns")
     within = np.array([np.nan if v is None else v for v in about["within"]])
+    values = {name: tuple(map(float, held)) for name, held in about["values"].items()}
     size, made, named = int(about["min_group_size"]), str(about["made"]), bool(about["named"])
-    return SummaryTable(names, kinds, categories, people, known, means, counts, within, size, made, named)
+    return SummaryTable(
+        names, kinds, categories, people, known, means, counts, within, values, size, made, named
+    )
 
 
 def described(summary: SummaryTable) -> dict[str, Any]:
@@ -172,6 +204,7 @@ def described(summary: SummaryTable) -> dict[str, Any]:
             if kind in (NUMBER, CATEGORY) and not full
         ],
         "within": [None if v != v else v for v in summary.within.tolist()],
+        "values": {name: list(held) for name, held in summary.values.items()},
         "min_group_size": summary.min_group_size,
         "made": summary.made,
         "named": summary.named,

@@ -7,14 +7,14 @@ with the model. ``missing_values.PreparationWithMissing`` leaves missing values 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from unpooled.data.bounded_table import BoundedTable
 from unpooled.data.column_kinds import NUMBER
-from unpooled.data.summary_table import SummaryTable
+from unpooled.data.summary_table import SummaryTable, plain_number
 from unpooled.data.table import Table, empty
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol.algorithm import Transform
@@ -112,6 +112,35 @@ class Shaped(Number):
         over = np.interp(-x, -knots[::-1], -shares[::-1])
         middle = np.where(x <= knots[0], 0.0, np.where(x >= knots[-1], 1.0, 0.5 * (under - over)))
         return np.where(np.isnan(x), np.nan, middle)
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Number):
+    """A column of numbers that has two values over all sites, e.g. 0 and 1: a category in all but its coding.
+
+    It is scaled like a number, which keeps the two values as far apart as one-hot encoding would. A missing
+    value is filled with the more frequent value, and clusters are described by the share of the higher one.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def from_share(cls, name: str, low: float, high: float, share: float, rows: float, known: float) -> Self:
+        """Return the column in which ``share`` of the ``known`` rows with a value have the higher one."""
+        fill = high if share > 0.5 else low
+        share = (share * known + (rows - known) * (fill == high)) / max(rows, 1.0)
+        span = high - low
+        return cls(name, fill, low + span * share, span * float(np.sqrt(share * (1 - share))), low, high)
+
+    @property
+    def category(self) -> str:
+        """The higher value, as a category."""
+        return plain_number(self.high)
+
+    def share(self, mean: float) -> float:
+        """Return the share of the higher value behind a mean in the column's own unit."""
+        return min(max((mean - self.low) / (self.high - self.low), 0.0), 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +428,9 @@ def _parts(
             parts.append(_Shaped(i, at, column, keep))
             at, i = at + 1, i + 1
             continue
-        while i + len(run) < len(columns) and type(following := columns[i + len(run)]) is Number:
+        for following in columns[i:]:
+            if isinstance(following, Category | Shaped):
+                break
             run.append(following)
         lines = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
         fill, shift, scale = (repeated(line, rows) for line in lines)

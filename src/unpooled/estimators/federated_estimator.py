@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import kernels
 from unpooled.algorithms import Private, PrivateState
-from unpooled.algorithms.site_sampling import check_number
+from unpooled.algorithms.method import check_number
 from unpooled.data import validation as inputs
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.federation import LocalFederation, Simulation

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.data import AgreedSchema, PreparationOptions, agree_schema
+from unpooled.data.transforms import Binary
 from unpooled.errors import InputError, ReplyError
 from unpooled.evaluation.choose_k import Choice, choose, near_best, score
 from unpooled.evaluation.influential_sites import influential_sites
@@ -197,9 +198,10 @@ _CATEGORY_NOISE = 1.0
 def _blurred(covariance: FloatArray, agreement: AgreedSchema) -> FloatArray:
     """The covariance with the variance within groups of summary tables, and with noise on categories."""
     transform, variance = agreement.preparation, np.diag(covariance)
-    inside = dict(zip((c.name for c in transform.columns), agreement.within, strict=False))
+    inside = dict(zip((c.label for c in transform.columns), agreement.within, strict=False))
+    binary = {c.label for c in transform.columns if isinstance(c, Binary)}
     more = [
-        _CATEGORY_NOISE * variance[j] if category else inside.get(column, 0.0)
+        _CATEGORY_NOISE * variance[j] if category or column in binary else inside.get(column, 0.0)
         for j, (column, category) in enumerate(transform.outputs)
     ]
     return covariance + np.diag(more)

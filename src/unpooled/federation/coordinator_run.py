@@ -17,7 +17,7 @@ from typing import Any
 import unpooled.algorithms
 import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
 from unpooled.errors import InputError, SchemaMismatchError, UnpooledError
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import Message, SiteId
@@ -161,7 +161,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path)
         progress.write(RUNNING)
         log_heads = home / "log_heads.jsonl"
         try:
-            federation = RemoteFederation(
+            federation = TransportFederation(
                 transport,
                 secure=secure,
                 exact_sums=task.exact_sums,

@@ -8,10 +8,10 @@ import numpy as np
 
 from unpooled.data import Table
 from unpooled.data.summary_table import SummaryTable
-from unpooled.federation.check_sites import check_sites
-from unpooled.federation.local_transport import LocalTransport
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.simulated_rows import check_sites
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
+from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import SiteId
 from unpooled.site import Site
 from unpooled.site.allow_list import aggregate_only
@@ -22,7 +22,20 @@ if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.site_mask import SiteMask
 
 
-class LocalFederation(RemoteFederation):
+class LocalTransport(Transport):
+    """The Transport within one process. A site that fails ends the run, unless ``tolerate_failures``."""
+
+    def __init__(self, members: Mapping[SiteId, Endpoint], tolerate_failures: bool = False) -> None:
+        self._members, self._tolerate_failures = members, tolerate_failures
+        self.sites = tuple(members)
+
+    def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
+        if self._tolerate_failures:
+            return {name: self._members[name].respond(data) for name, data in requests.items()}
+        return {name: self._members[name].receive(data) for name, data in requests.items()}
+
+
+class LocalFederation(TransportFederation):
     """A federation of Site objects in this process; each answers with its own rules.
 
     Request and response are bytes and pass the same checks as between machines. A simulation without rules at
@@ -84,14 +97,8 @@ class LocalFederation(RemoteFederation):
 
         Parameters
         ----------
-        rows
-            By site: an array (n, d), a Table or a SummaryTable.
-        weights
-            By site: the weight of every row of its array.
-        within
-            By site: the variance within groups, (d,). The rows of its array are then groups of people.
-        min_cluster_size
-            Smallest number of rows in a cluster that a site discloses.
+        rows, weights, within, min_cluster_size
+            As in ``Simulation.from_rows``.
         secure
             Settings of secure sums, or True for the default ones. The sites then answer only in secure sums.
         allowed_in_clear

@@ -11,10 +11,8 @@ import numpy.typing as npt
 from unpooled.data import Preparation, Table
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError
-from unpooled.federation.check_sites import check_sites
 from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.messages import SiteId
-from unpooled.protocol.site_batch import join_rows, join_weights
 from unpooled.typing import FloatArray, IntArray, Rows
 
 
@@ -177,7 +175,7 @@ class SummaryRows(SimulatedRows):
         return JoinedRows(
             np.concatenate([rows for rows, _, _ in parts]),
             _offsets([len(rows) for rows, _, _ in parts]),
-            join_weights([(weights, len(rows)) for rows, weights, _ in parts]),
+            _join_weights([(weights, len(rows)) for rows, weights, _ in parts]),
             np.stack([within for _, _, within in parts if within is not None]),
         )
 
@@ -192,13 +190,13 @@ def simulated_rows(
     names = check_sites([str(name) for name in rows], {name: rows[key] for name, key in keys.items()})
     every = [rows[keys[name]] for name in names]
     mass = [None if weights is None else weights[keys[name]] for name in names]
-    joined_weights = join_weights([(w, len(X)) for w, X in zip(mass, every, strict=True)])
+    joined_weights = _join_weights([(w, len(X)) for w, X in zip(mass, every, strict=True)])
     arrays = [X for X in every if isinstance(X, np.ndarray)]
     tables = [X for X in every if isinstance(X, Table)]
     summaries = [X for X in every if isinstance(X, SummaryTable)]
     if len(arrays) == len(every):
         return ArrayRows(
-            arrays[0] if len(arrays) == 1 else join_rows(arrays),
+            arrays[0] if len(arrays) == 1 else _join_rows(arrays),
             _offsets([len(X) for X in arrays]),
             joined_weights,
             names=names,
@@ -212,6 +210,48 @@ def simulated_rows(
         "the sites of a simulation must all have arrays, all tables, or all summary tables. Use "
         "LocalFederation.from_rows for sites that differ."
     )
+
+
+def check_sites(names: Sequence[SiteId], rows: Mapping[SiteId, object]) -> tuple[SiteId, ...]:
+    """Return the sorted names; raise InputError if there are none, equal ones, or different columns.
+
+    ``rows`` are those of the sites that have any; only the columns of arrays must agree.
+    """
+    if not names:
+        raise InputError("a federation needs at least one site, got 0")
+    different = tuple(sorted(set(names)))
+    if len(different) < len(names):
+        raise InputError(f"site names must differ: {len(names)} sites, {len(different)} names")
+    widths = {name: X.shape[1] for name in different if isinstance(X := rows.get(name), np.ndarray)}
+    for name, width in widths.items():
+        if width != widths[first := next(iter(widths))]:
+            raise InputError(f"sites with different columns: {first} has {widths[first]}, {name} has {width}")
+    return different
+
+
+def _join_rows(arrays: Sequence[Rows]) -> Rows:
+    """The rows of all sites in one array; they are not copied if they are contiguous in memory."""
+    base = arrays[0].base
+    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
+        end = arrays[0].__array_interface__["data"][0]
+        for a in arrays:
+            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
+                break
+            end += a.nbytes
+        else:
+            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
+                first = start // max(1, base.strides[0])
+                joined: Rows = base[first : first + sum(map(len, arrays))]
+                return joined
+    return np.concatenate(arrays)
+
+
+def _join_weights(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
+    """Return the weights of several sites, 1 where a site has none; None if no site has any."""
+    if all(weights is None for weights, _ in parts):
+        return None
+    return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
 
 
 def _offsets(lengths: Sequence[int]) -> IntArray:

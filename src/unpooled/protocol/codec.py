@@ -15,7 +15,8 @@ import math
 import struct
 import types
 import typing
-from hashlib import blake2b
+from functools import lru_cache
+from hashlib import blake2b, sha256
 from typing import Any
 
 import numpy as np
@@ -123,8 +124,8 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
     magic, found, head_size, body_size = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise CodecError("not an unpooled message: it does not begin with UNPL")
-    if wrong := format_error(found):
-        raise CodecError(f"message of {wrong}")
+    if found != FORMAT:
+        raise CodecError(f"message of {format_error(found)}")
     if len(data) != start + head_size + body_size:
         raise CodecError(f"message of {start + head_size + body_size} bytes, got {len(data)}")
     try:
@@ -164,6 +165,12 @@ def unwrap(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
 
 def _checksum(data: bytes) -> bytes:
     return blake2b(data, digest_size=_CHECKSUM).digest()
+
+
+@lru_cache(maxsize=32)  # by identity: several steps of a site need the digest of one message
+def digest(message: object) -> str:
+    """Return a short digest of a message's content."""
+    return sha256(encode(message)).hexdigest()[:32]
 
 
 def numbers(message: object) -> int:

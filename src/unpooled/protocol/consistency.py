@@ -106,13 +106,3 @@ def _check_means(question: Question[Reply], reply: Reply, stated: ReportedTotals
     allowed = allowed + _SLACK * (np.abs(stated.mean) + np.sqrt(stated.variance)) + 1e-12
     if (there & (apart > allowed)).any():
         raise ReplyError("the mean of a cluster lies where no rows can be that have the moments it stated")
-
-
-def check_squares(sums: FloatArray, mass: FloatArray, squares: FloatArray, size: FloatArray | float) -> None:
-    """Raise ReplyError if sums of squares are below what the sums imply: n sum x^2 >= (sum x)^2.
-
-    ``size`` is the square of the numbers that were subtracted, which rounding is relative to.
-    """
-    smallest = np.divide(sums * sums, mass, out=np.zeros_like(sums), where=mass > 0)
-    if (squares < (1 - 1e-3) * smallest - 1e-9 * mass * (1.0 + size)).any():
-        raise ReplyError("sums of squares below what its sums imply")

@@ -22,12 +22,14 @@ class Label(bytes, Enum):
     SITE_KEY = b"unpooled site key\0"  # a site vouches for its key of one run and epoch
     SURVIVORS = b"unpooled survivors\0"  # a site confirms the list of sites in one secure sum
     MEMBERSHIP_PROOF = b"unpooled membership proof\0"  # a site proves at its enrolment that it has its key
+    SUMMARY_FILE = b"unpooled summary file\0"  # a site sends a summary file, or a deletion notice
 
     # fingerprints, SHA-256
     MEMBER_FINGERPRINT = b"unpooled member fingerprint\0"
     PARTICIPANTS_FINGERPRINT = b"unpooled participants fingerprint\0"
     ENROLMENT_FINGERPRINT = b"unpooled enrolment fingerprint\0"
     AUTHORITY_FINGERPRINT = b"unpooled authority fingerprint\0"
+    RECIPIENT_FINGERPRINT = b"unpooled recipient fingerprint\0"
 
     # keys that are derived with HKDF-SHA256
     PAIR_ROOT = b"unpooled pair root\0"  # from the agreed secret of two sites
@@ -38,6 +40,8 @@ class Label(bytes, Enum):
     TABLE_SEED = b"unpooled table seed\0"  # from the same: the seed that seals its pair seeds
     SELF_SHARES = b"unpooled self shares\0"  # from the same: the randomness that shares the seed of its mask
     TABLE_SHARES = b"unpooled table shares\0"  # from the same: the randomness that shares the other seed
+    RECIPIENT_KEY = b"unpooled recipient key\0"  # from an identity: the key to which files are encrypted
+    SUMMARY_FILE_KEY = b"unpooled summary file key\0"  # from the agreed secret of one file
 
     # keys and commitments that are made from a seed with SHA-256
     MASK_KEY = b"unpooled mask key\0"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, cast
 
@@ -56,6 +56,11 @@ class Request(Message):
     request_id: RequestId
     parts: tuple[Part, ...]
     countersigned: str = ""  # "number:hash:signature": the last head of the site's log that arrived, signed
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of all but the countersigned head: equal requests must get equal answers."""
+        return codec.digest(replace(self, countersigned=""))
 
 
 @dataclass(frozen=True, eq=False)

@@ -259,3 +259,13 @@ def _undeclared(question: type[Question[R]]) -> str:
         if not isinstance(declared.get(declaration.rows), declarations.Count):
             missing.append(f"the count {declaration.rows!r} of the rows behind {name} of its reply")
     return ", ".join(missing)
+
+
+def check_squares(sums: FloatArray, mass: FloatArray, squares: FloatArray, size: FloatArray | float) -> None:
+    """Raise ReplyError if sums of squares are below what the sums imply: n sum x^2 >= (sum x)^2.
+
+    ``size`` is the square of the numbers that were subtracted, which rounding is relative to.
+    """
+    smallest = np.divide(sums * sums, mass, out=np.zeros_like(sums), where=mass > 0)
+    if (squares < (1 - 1e-3) * smallest - 1e-9 * mass * (1.0 + size)).any():
+        raise ReplyError("sums of squares below what its sums imply")

@@ -206,28 +206,3 @@ class SiteMemories(Sequence[dict[str, Any]]):
         if isinstance(at, slice):
             return self.for_sites(self._sites[at])
         return self._known.setdefault(self._sites[at], {})
-
-
-def join_weights(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
-    """Return the weights of several sites, 1 where a site has none; None if no site has any."""
-    if all(weights is None for weights, _ in parts):
-        return None
-    return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
-
-
-def join_rows(arrays: Sequence[Rows]) -> Rows:
-    """Return the rows of all sites in one array; they are not copied if they are contiguous in memory."""
-    base = arrays[0].base
-    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
-        end = arrays[0].__array_interface__["data"][0]
-        for a in arrays:
-            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
-                break
-            end += a.nbytes
-        else:
-            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
-            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
-                first = start // max(1, base.strides[0])
-                joined: Rows = base[first : first + sum(map(len, arrays))]
-                return joined
-    return np.concatenate(arrays)

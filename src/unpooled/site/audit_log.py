@@ -24,8 +24,7 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Base64Payload, Log, unpacked
 from unpooled.site.log_files import parsed, tail
 from unpooled.site.policy import Policy
-from unpooled.site.recorder import Recorder
-from unpooled.site.request_digest import digest, request_digest
+from unpooled.site.steps import Recorder
 
 SUMS = "sums"  # the protection of a relay: it sends sums over its sites
 
@@ -82,6 +81,19 @@ class AuditLog(Recorder):
             **self._bound,
         )
 
+    @property
+    def next_line(self) -> int:
+        """The number, from 1, of the next line of the log."""
+        assert self._log is not None
+        return self._log.seq + 2
+
+    def record_export(self, kind: str, **fields: Any) -> None:
+        """Write that a file leaves, before it does."""
+        assert self._log is not None
+        self._log.append(
+            kind, site=self._name, policy=self._policy, ledger=self._mark(), **self._bound, **fields
+        )
+
     def _mark(self) -> str:
         return "" if self._ledger is None else self._ledger.mark
 
@@ -134,13 +146,13 @@ class AuditLog(Recorder):
             seed=request.request_id.seed,
             round=request.request_id.round,
             exchange=request.request_id.exchange,
-            request=request_digest(request),
+            request=request.digest,
             asked=[
                 {
                     "question": codec.name_of(type(part.question)),
                     "verb": part.verb,
                     "payload": Base64Payload(codec.encode(part.question)),
-                    "transform": None if part.transform is None else digest(part.transform),
+                    "transform": None if part.transform is None else codec.digest(part.transform),
                     "masked": part.verb == STAGE or isinstance(reply, MaskedElsewhere),
                 }
                 for part, reply in zip(request.parts, answer.replies, strict=True)
@@ -164,8 +176,8 @@ class AuditLog(Recorder):
 
     def _new_transforms(self, request: Request) -> dict[str, Base64Payload]:
         """The transforms of this request that the log does not have yet; later lines name their digests."""
-        new = {digest(part.transform): part.transform for part in request.parts if part.transform is not None}
-        new = {name: transform for name, transform in new.items() if name not in self._transforms}
+        transforms = [part.transform for part in request.parts if part.transform is not None]
+        new = {name: one for one in transforms if (name := codec.digest(one)) not in self._transforms}
         self._transforms |= set(new)
         return {name: Base64Payload(codec.encode(transform)) for name, transform in new.items()}
 

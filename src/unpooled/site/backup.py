@@ -41,6 +41,7 @@ _MARKS = (
     "invitation.json",
     "log.jsonl",
     "summary",
+    "recipient.json",
 )  # one is in the folder of a site or federation
 _ENGINES = ("engine", "server", "console", "runs")  # folders in which engines keep files of their own
 _PROCESSES = ("lock", "pid", "engine.log", "start.log", "log.jsonl.", f"{_LEDGER}-", "registry.sqlite-", ".")
@@ -61,8 +62,10 @@ _KNOWN = re.compile(
             rf"{_NAME}\.(toml|sql)",  # its rules and its query, where they are kept in the folder
             r"(summary|renewal|summary-[0-9-]+)/(table\.csv|(about|approved|notes)\.json|page\.html)",
             r"studies/[0-9a-f]{64}\.json",
+            rf"deletion-notice-{_NAME}\.unpooled",
             # a federation
-            r"federation\.json",
+            r"(federation|recipient)\.json",
+            rf"{_NAME}-key\.json",
             r"log_heads\.jsonl",
             r"authority/root\.(crt|key)",
             rf"(enrolment|invitations|results)/{_NAME}\.json",

@@ -13,7 +13,6 @@ from unpooled.site.allow_list import SCHEMA
 from unpooled.site.chain import Exchange, Guard
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy
-from unpooled.site.request_digest import request_digest
 from unpooled.site.study import Study
 
 
@@ -98,4 +97,4 @@ class _RequestAccountant(BudgetAccountant):
             if self._study is not None:
                 self._study.check(self._ledger, charge)
             request = self._request
-            self._ledger.charge(request.request_id, request_digest(request), charge, self._limits)
+            self._ledger.charge(request.request_id, request.digest, charge, self._limits)

@@ -83,6 +83,7 @@ class Exchange:
     replies: tuple[Reply, ...] = ()  # one for each part of the request ("answer", "mask")
     downstream: str = ""  # of a relay: which members did not answer, and why; only its log has this
     sum_members: tuple[SiteId, ...] = ()  # of a relay with fixed membership: the members of its sum
+    sum_sites: int = 0  # the number of sites at or below those members
 
     def __post_init__(self) -> None:
         self.parts = tuple(AskedPart(part) for part in self.request.parts if part.verb != STAGE)

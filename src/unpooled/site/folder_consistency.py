@@ -147,6 +147,8 @@ def _protecting_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in lines(path):
         if b'"kind":"release"' in line:  # not read in full: it may be long
             yield {"kind": "release", "spent": b'"spent":null' not in line}
+        elif b'"kind":"export"' in line:
+            yield {"kind": "export"}
         elif b'"kind":"opening"' in line or b'"kind":"continued"' in line:
             with contextlib.suppress(ValueError):
                 yield json.loads(line)

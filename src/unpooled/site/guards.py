@@ -1,6 +1,8 @@
-"""The guards of a site: each small, each with a reason that the coordinator may read."""
+"""The guards of a site, in the order of its chain; each has a reason that the coordinator may read."""
 
+import json
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,32 +33,42 @@ class RequestIdGuard(Guard):
             raise QueryRefusedError("the round or the exchange of the request is not a valid number")
 
 
-class AllowListGuard(Guard):
-    """Refuse queries other than those of the methods that the policy names."""
+class SingleSourceGuard(Guard):
+    """Refuse a run that began from another source; the ledger keeps the source of every run.
 
-    def __init__(self, policy: Policy) -> None:
-        check_methods(policy)
-        self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
-        self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
+    After an update of the summary table, a change of the rules, or another study of the same name, a run that
+    began before is over. Repeated requests and stages of secure sums are refused too, so no sum that was
+    masked before is unmasked afterwards.
+    """
+
+    name = "source"
+
+    def __init__(self, ledger: Ledger, source: str) -> None:
+        self._ledger, self._source = ledger, source
+        self._known: dict[str, str] = {}
 
     def check(self, exchange: Exchange) -> None:
-        for part in (asked.part for asked in exchange.parts):
-            name = codec.name_of(type(part.question))
-            missing = part.question.undeclared()
-            if missing:
-                raise QueryRefusedError(
-                    f"{name} does not declare {missing}, and this site answers only queries that do"
-                )
-            if name not in self._names:
-                own = type(part.question).__module__.startswith("unpooled.")
-                hint = "" if own else ", and the queries that they declare"
-                raise QueryRefusedError(
-                    f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}"
-                )
-            if part.transform is not None and type(part.transform) not in TRANSFORMS:
-                raise QueryRefusedError(
-                    f"the policy does not allow the transform {codec.name_of(type(part.transform))}"
-                )
+        run = exchange.request.request_id.run
+        if run not in self._known:
+            begun = self._ledger.source(run)
+            if begun is None:
+                return
+            self._known = {run: begun}
+        if self._known[run] != self._source:
+            raise QueryRefusedError(
+                "this run began when the site answered from another summary table, or under other rules or "
+                "another study. Start a new run."
+            )
+
+    def begin(self, run: str) -> None:
+        """Record what a run is answered from, before its first answer leaves."""
+        if run not in self._known and self._ledger.source(run) is None:
+            self._ledger.begin(run, self._source)
+
+
+def source_digest(protection: str, summary: str, rules: str, study: str) -> str:
+    """Return the digest of what a site answers from; each part is a digest or a name, "" if there is none."""
+    return sha256(json.dumps([protection, summary, rules, study]).encode()).hexdigest()
 
 
 class ErasureGuard(Guard):
@@ -90,6 +102,34 @@ def file_state(path: Path | None) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class AllowListGuard(Guard):
+    """Refuse queries other than those of the methods that the policy names."""
+
+    def __init__(self, policy: Policy) -> None:
+        check_methods(policy)
+        self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
+        self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
+
+    def check(self, exchange: Exchange) -> None:
+        for part in (asked.part for asked in exchange.parts):
+            name = codec.name_of(type(part.question))
+            missing = part.question.undeclared()
+            if missing:
+                raise QueryRefusedError(
+                    f"{name} does not declare {missing}, and this site answers only queries that do"
+                )
+            if name not in self._names:
+                own = type(part.question).__module__.startswith("unpooled.")
+                hint = "" if own else ", and the queries that they declare"
+                raise QueryRefusedError(
+                    f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}"
+                )
+            if part.transform is not None and type(part.transform) not in TRANSFORMS:
+                raise QueryRefusedError(
+                    f"the policy does not allow the transform {codec.name_of(type(part.transform))}"
+                )
 
 
 class InputGuard(Guard):
@@ -134,6 +174,11 @@ def _check_scaling(transform: Transform) -> None:
         raise QueryRefusedError("the scaling of a column is not a positive number")
 
 
+def sent_centers(question: Question[Any]) -> list[FloatArray]:
+    """Return all sets of centres that a question declares to send, in any field, as (R, k, d)."""
+    return [value.reshape(-1, *value.shape[-2:]) for _, _, value in declared_fields(question, Centers)]
+
+
 class SecureSumsOnlyGuard(Guard):
     """Refuse all but the schema if only secure sums are allowed and the site does not take part in them."""
 
@@ -152,9 +197,15 @@ class SecureSumsOnlyGuard(Guard):
             raise QueryRefusedError(f"{self._allows}, and this query is not part of one")
 
 
-def sent_centers(question: Question[Any]) -> list[FloatArray]:
-    """Return all sets of centres that a question declares to send, in any field, as (R, k, d)."""
-    return [value.reshape(-1, *value.shape[-2:]) for _, _, value in declared_fields(question, Centers)]
+class NoNoiseGuard(Guard):
+    """Refuse queries with noise: the site answers from its summary table, which has no privacy budget."""
+
+    def check(self, exchange: Exchange) -> None:
+        if any(isinstance(asked.part.question, PrivateQuestion) for asked in exchange.parts):
+            raise QueryRefusedError(
+                "the site answers from its summary table, and a private run needs sites with differential "
+                "privacy"
+            )
 
 
 class RoundGuard(Guard):
@@ -168,14 +219,3 @@ class RoundGuard(Guard):
         latest = self._ledger.latest(request_id.run) if exchange.parts else -1
         if request_id.round < latest:
             raise QueryRefusedError(f"round {request_id.round} is over: round {latest} was answered")
-
-
-class NoNoiseGuard(Guard):
-    """Refuse queries with noise: the site answers from its summary table, which has no privacy budget."""
-
-    def check(self, exchange: Exchange) -> None:
-        if any(isinstance(asked.part.question, PrivateQuestion) for asked in exchange.parts):
-            raise QueryRefusedError(
-                "the site answers from its summary table, and a private run needs sites with differential "
-                "privacy"
-            )

@@ -74,7 +74,7 @@ class Ledger(ChainedFile):
     def owner(path: Path) -> str:
         """The site whose ledger this is."""
         try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
                 (site,) = db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
         except (sqlite3.DatabaseError, TypeError) as error:
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error

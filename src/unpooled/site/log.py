@@ -16,6 +16,7 @@ import binascii
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,13 +28,15 @@ from unpooled.errors import LedgerError
 from unpooled.site.log_files import check_log_format, lines, parsed, protections, segments, tail, tail_of
 from unpooled.storage.atomic_files import sync_folder
 from unpooled.storage.file_format import FORMAT
-from unpooled.storage.file_locks import LockOwner, lock, require_linux
+from unpooled.storage.file_locks import LockOwner, lock
 
 START = "0" * 64
 COUNTERSIGNED = "countersigned"  # the kind of lines that hold a countersigned head
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
 STUDY = "study"  # the kind of lines that hold a decision about a study
-KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
+EXPORT = "export"  # the kind of lines that record a summary file
+NOTICE = "notice"  # the kind of lines that record a deletion notice
+KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY, EXPORT, NOTICE)
 ROTATE_BYTES = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = (  # by the first line after a rotation
     *("site", "policy", "protection", "summary", "study", "authority"),
@@ -92,6 +95,18 @@ def _spliced(entry: dict[str, Any]) -> bytes:
     return b"".join((*pieces, around[-1]))
 
 
+if sys.platform == "win32":
+    _BINARY = os.O_BINARY  # lines end with a line feed there, too
+
+    def _write(file: int, *parts: "memoryview | bytes") -> int:
+        return os.write(file, b"".join(parts))
+else:
+    _BINARY = 0
+
+    def _write(file: int, *parts: "memoryview | bytes") -> int:
+        return os.writev(file, parts)  # a long line is not copied
+
+
 def _ending(digest: str) -> bytes:
     return f',"hash":{json.dumps(digest)}}}\n'.encode()
 
@@ -112,7 +127,6 @@ class Log:
     """
 
     def __init__(self, path: Path, what: str = "another program") -> None:
-        require_linux("the log of a site")
         self.path = path
         self._file = self._locked()
         try:
@@ -130,7 +144,7 @@ class Log:
     def _locked(self) -> int:
         """The open file, locked; not one that was rotated between the two."""
         while True:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
             try:
                 lock(file)
             except OSError:
@@ -138,7 +152,8 @@ class Log:
                 who = f": {lock_owner}" if (lock_owner := LockOwner.read(lock_owner_file(self.path))) else ""
                 raise LogInUse(f"{self.path}: in use by another process of this site{who}") from None
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), os.stat(self.path)):
+                # Windows lets nobody replace a file that is open
+                if sys.platform == "win32" or os.path.samestat(os.fstat(file), os.stat(self.path)):
                     return file
             os.close(file)
 
@@ -150,7 +165,7 @@ class Log:
     def _name(self, lock_owner: LockOwner) -> None:
         """Write the name of the lock's owner. A full disk without room for it is not an error here."""
         with contextlib.suppress(OSError):
-            file = os.open(lock_owner_file(self.path), os.O_RDWR | os.O_CREAT, 0o600)
+            file = os.open(lock_owner_file(self.path), os.O_RDWR | os.O_CREAT | _BINARY, 0o600)
             try:
                 lock_owner.write(file)
             finally:
@@ -173,7 +188,7 @@ class Log:
         if os.fstat(self._file).st_size != self._size:
             raise LedgerError(f"{self.path}: another program changed the log. Nothing is sent.")
         try:
-            taken = os.writev(self._file, (memoryview(line)[:-1], ending))
+            taken = _write(self._file, memoryview(line)[:-1], ending)
             if taken == length:
                 os.fsync(self._file)
         except OSError as error:
@@ -212,7 +227,7 @@ class Log:
         leaves the log as it was.
         """
         lines = [json.loads(line) for line in self.path.read_bytes().splitlines()]
-        if not any(entry["kind"] in ("release", "refusal") for entry in lines):
+        if not any(entry["kind"] in ("release", "refusal", EXPORT) for entry in lines):
             return None
         kept = self.path.with_name(f"{self.path.stem}-{lines[0]['seq']:09}-{self.seq:09}.jsonl")
         carried = {name: entry[name] for entry in lines for name in _CARRIED if name in entry}
@@ -230,7 +245,7 @@ class Log:
         first["hash"] = line_hash(first)
         new = self.path.with_name(f".{self.path.name}.new")
         new.unlink(missing_ok=True)
-        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY, 0o600)
         try:
             lock(file, wait=True)
             line = encode_line(first)
@@ -253,9 +268,9 @@ class Log:
     def _mend(self) -> None:
         """Remove an unfinished last line: a process died while writing it, so its answer was never sent."""
         size = os.fstat(self._file).st_size
-        if not size or os.pread(self._file, 1, size - 1) == b"\n":
+        data = self.path.read_bytes() if size and unended(self.path) else b""
+        if not data:
             return
-        data = self.path.read_bytes()
         os.ftruncate(self._file, data.rfind(b"\n") + 1)
         os.fsync(self._file)
 
@@ -379,9 +394,14 @@ def verify(path: Path, log_heads: dict[int, str] | None = None) -> list[LogFault
 
 def unfinished(path: Path, number: int) -> bool:
     """True if the line of this number is the last and has no end: a kill or a full disk cut it off."""
+    return unended(path) and sum(1 for _ in lines(path)) == number
+
+
+def unended(path: Path) -> bool:
+    """True if the last line of a file that is not empty has no end."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n" and sum(1 for _ in lines(path)) == number
+        return file.read(1) != b"\n"
 
 
 def _moved(entry: dict[str, Any], seq: int) -> str:

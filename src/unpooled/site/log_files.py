@@ -94,6 +94,6 @@ def protections(entries: Iterable[dict[str, Any]]) -> set[str]:
         if entry["kind"] in ("opening", "continued"):
             now = str(entry.get("protection", ""))
             used.update(entry.get("protections", ()))
-        elif entry["kind"] == "release":
+        elif entry["kind"] in ("release", "export"):
             used.add(now)
     return used

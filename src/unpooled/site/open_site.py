@@ -22,7 +22,6 @@ from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import SCHEMA, aggregate_only
-from unpooled.site.answer_step import AnswerStep
 from unpooled.site.audit_log import AuditLog, LogHeadGuard
 from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.chain import Chain, VisibleRows
@@ -36,24 +35,31 @@ from unpooled.site.guards import (
     RequestIdGuard,
     RoundGuard,
     SecureSumsOnlyGuard,
+    SingleSourceGuard,
+    source_digest,
 )
 from unpooled.site.ledger import Ledger, RunLimits, SumLedger
-from unpooled.site.ledger_steps import ChargedAnswers, LedgerStep, TransactionStep
 from unpooled.site.log import Log
-from unpooled.site.mask_steps import MaskStep, SecureSumGuard
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.noise_step import NoiseStep
 from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
-from unpooled.site.recorder import FailureStep
-from unpooled.site.replay_cache import ReplayCache
-from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
 from unpooled.site.site import Site
+from unpooled.site.steps import (
+    AnswerStep,
+    ChargedAnswers,
+    FailureStep,
+    LedgerStep,
+    MaskStep,
+    NoiseStep,
+    ReplayCache,
+    StagesStep,
+    SuppressionStep,
+    TransactionStep,
+    TransformStep,
+)
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
-from unpooled.site.suppression_step import SuppressionStep
 from unpooled.site.table_store import ERASURES, SummaryFolder
-from unpooled.site.transform_step import TransformStep
 from unpooled.typing import FloatArray, Rows
 
 if TYPE_CHECKING:
@@ -180,7 +186,7 @@ def _chain(
         log,
         None if budget is None else ChargedAnswers(ledger),
         MessageLimitsGuard(source.X),
-        SecureSumGuard(mask),
+        StagesStep(mask),
         TransformStep(VisibleRows(source.X, source.weights, source.within)),
         None if study is None else StudyLimitsGuard(study.study),
         AllowListGuard(policy),

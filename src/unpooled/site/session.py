@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from unpooled.data import Table
 from unpooled.data.readers import Reading, is_file, read_table
-from unpooled.errors import CodecError, LedgerError, NotApprovedError, SiteFailedError
+from unpooled.errors import LedgerError, NotApprovedError
 from unpooled.protocol.messages import Message, SiteId
-from unpooled.site.endpoint import Endpoint
+from unpooled.site.endpoint import Endpoint, PendingDecision
 from unpooled.site.guards import file_state
 from unpooled.site.log import LogInUse, lock_owner_file
 from unpooled.site.log_handover import (
@@ -64,18 +64,6 @@ class RunTerms(Message):
     @classmethod
     def from_study(cls, study: Study, signature: str = "") -> "RunTerms":
         return cls(version("unpooled"), study, signature)
-
-
-class PendingDecision(str):
-    """The reason why a member does not answer yet: a person there must decide. It is not a failure."""
-
-
-class NotYet(Exception):  # noqa: N818 it is not an error
-    """A member cannot answer yet, but will: it is asked again. The message may be disclosed."""
-
-
-class NoAnswerError(Exception):
-    """A member cannot answer this request, and nothing of it is logged. The message may be disclosed."""
 
 
 class MemberSettings(Protocol):
@@ -254,23 +242,7 @@ class SiteSession:
         with self._lock:
             self._began = time.monotonic()
             site = self._opened()
-            if isinstance(site, str):
-                return site
-            return self._answered(site, data)
-
-    def _answered(self, site: Endpoint, data: bytes) -> bytes | str:
-        try:
-            return site.receive(data)
-        except CodecError as error:  # no request is known that an answer could name
-            return f"not a message for this site: {error}"
-        except Exception as error:
-            cause = error.__cause__ if isinstance(error, SiteFailedError) else error
-            if isinstance(cause, NotYet):
-                return PendingDecision(str(cause))
-            if isinstance(cause, NoAnswerError):
-                return str(cause)
-            log.error("a query failed: %s", error)
-            return site.failure(data, error)
+            return site if isinstance(site, str) else site.answer_or_reason(data)
 
     def _opened(self) -> Endpoint | str:
         """The site, or why it does not answer; a PendingDecision until somebody decides about the study."""

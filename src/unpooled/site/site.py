@@ -12,18 +12,21 @@ from unpooled.data.table import Table
 from unpooled.privacy.dp.noise import BudgetAccountant, SimulatedAccountant
 from unpooled.protocol.exchange import Request
 from unpooled.protocol.messages import SiteId
-from unpooled.site.answer_step import AnswerStep
 from unpooled.site.chain import Chain, Guard, VisibleRows
 from unpooled.site.endpoint import MAX_MESSAGE_BYTES, Endpoint
 from unpooled.site.guards import RequestIdGuard
-from unpooled.site.ledger_steps import TransactionStep
-from unpooled.site.mask_steps import MaskStep, SecureSumGuard
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.noise_step import NoiseStep
-from unpooled.site.recorder import Recorder
-from unpooled.site.replay_cache import ReplayCache
-from unpooled.site.suppression_step import SuppressionStep
-from unpooled.site.transform_step import TransformStep
+from unpooled.site.steps import (
+    AnswerStep,
+    MaskStep,
+    NoiseStep,
+    Recorder,
+    ReplayCache,
+    StagesStep,
+    SuppressionStep,
+    TransactionStep,
+    TransformStep,
+)
 from unpooled.typing import FloatArray, Rows
 
 if TYPE_CHECKING:
@@ -104,7 +107,7 @@ class Site(Endpoint):
                 ReplayCache(),
                 recorder,
                 MessageLimitsGuard(X),
-                SecureSumGuard(mask),
+                StagesStep(mask),
                 TransformStep(VisibleRows(X, weights, within)),
                 *guards,
                 SuppressionStep(min_cluster_size),

@@ -54,7 +54,7 @@ class Study(Message):
         texts = (self.federation, self.run, self.title, self.purpose, self.contact, self.method)
         fields = (text for name, field, _ in self.work for text in (name, field))
         named = (*self.columns, *(name for name, _ in self.questions), *fields)
-        if any(len(text) > _MAX_TEXT or _strange(text) for text in (*texts, *named, self.protection)):
+        if any(len(text) > _MAX_TEXT or is_strange(text) for text in (*texts, *named, self.protection)):
             return "a text of the study is too long, or has invisible characters"
         if not all((self.run, self.title, self.purpose, self.contact, self.ks)):
             return "the study lacks a run, title, purpose, contact or k"
@@ -166,7 +166,8 @@ def _about_centers(name: str) -> bool:
     return any(isinstance(field, Centers) or "k" in field.axes for field in declared(kind).values())
 
 
-def _strange(text: str) -> bool:
+def is_strange(text: str) -> bool:
+    """Return whether a text has characters that an officer would not see."""
     return any(unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") for c in text)
 
 

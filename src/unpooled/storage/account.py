@@ -6,6 +6,6 @@ import getpass
 
 def account() -> str:
     """Return the name of the account that runs this program, or "" if it has none."""
-    with contextlib.suppress(OSError, KeyError):
+    with contextlib.suppress(OSError, KeyError, ImportError):  # Windows has no list of accounts
         return getpass.getuser()
     return ""

@@ -1,7 +1,7 @@
 """Locks between processes, the process that owns a lock, and the check for Linux.
 
-Simulations, files and estimators run everywhere. A site that answers, and the machines of a federation, need
-Linux: their processes are watched through ``/proc``, end with their parent, and lock their records.
+Simulations, files, estimators, and a site's summary table with its log run everywhere. The machines of a
+federation need Linux: their processes are watched through ``/proc`` and end with their parent.
 """
 
 import contextlib
@@ -139,6 +139,6 @@ def require_linux(what: str) -> None:
     """Raise InputError on a system other than Linux; ``what`` is the subject of the message."""
     if not sys.platform.startswith("linux"):
         raise InputError(
-            f"{what} needs Linux, and this is {sys.platform}. Files (unpooled fit), unpooled.cluster and the "
-            "estimators run here."
+            f"{what} needs Linux, and this is {sys.platform}. Files (unpooled fit), summary files "
+            "(unpooled site export), unpooled.cluster and the estimators run here."
         )

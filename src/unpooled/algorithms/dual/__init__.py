@@ -16,10 +16,17 @@ Differences from the paper:
   numbering of any centroids fulfils: its bound is unconditional, and weaker. "cell" (default) keeps centroid
   k in the Voronoi cell of r_k: stronger, and valid if the optimum has one centroid per cell. ``certify`` has
   no condition.
-- The lower bound and the centres are the best so far, and sites are solved by our own branch and bound. A
-  search that runs out of nodes reports its open bound: the sum stays valid.
+- The reported lower bound and centres are the best so far. ``gap_of="best"`` (default) also ends a run by
+  their gap; "iterate" ends it by that of the present prices and their mean centroids, (35), as published.
+- Sites are solved by our own branch and bound. A search that runs out of nodes reports its open bound: the
+  sum stays valid. (36) is priced by multipliers too, so a value with it may be lower than its optimum.
 - ``primal="lloyd"`` (default) weights the sites' centroids by their counts and goes on by Lloyd steps;
   "mean" is (33).
+- "qnda" damps BFGS (27) as Powell does, and replaces a bundle cut (30) by the model's tangent, which may let
+  a step break the cut (node_steps.py).
+- The references of ``as_published`` come from a solve at prices of zero, the paper's first iteration. We
+  repeat it with (36), because its cut would not belong to the same dual function: 150 iterations of the paper
+  are that solve and 149 rounds.
 
 A site discloses its centroids and counts at the prices sent, its value, and, unless a public range is given
 as ``box``, the range of its columns.
@@ -41,8 +48,7 @@ from unpooled.algorithms.dual.node_steps import (
     subgradient,
 )
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.algorithms.method import Method, WorkLimits
-from unpooled.algorithms.site_sampling import sample_sites
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.errors import InputError
 from unpooled.optimality.bounds import AskBounds, AskPartsBound  # which certify asks
 from unpooled.optimality.box import check_box, enclosing
@@ -82,6 +88,7 @@ class Dual(Method, method="dual"):
     primal: str = "lloyd"
     max_rounds: int = 150
     gap: float = 1e-4  # relative duality gap that is small enough (epsilon_DG)
+    gap_of: str = "best"  # bounds so far, or "iterate": the present prices and their mean centroids (35)
     residual: float = 0.0  # primal residual that is small enough (epsilon_p)
     step: float = 0.5  # alpha_0 of the step sizes and trust regions
     cuts: int = 50  # evaluations kept (tau)
@@ -97,6 +104,7 @@ class Dual(Method, method="dual"):
             ("topology", ("line", "star")),
             ("references", ("lloyd", "first")),
             ("primal", ("lloyd", "mean")),
+            ("gap_of", ("best", "iterate")),
         ):
             if getattr(self, name) not in known:
                 raise InputError(
@@ -110,14 +118,16 @@ class Dual(Method, method="dual"):
 
     @classmethod
     def as_published(cls, *, k: int | None = None, update: str = "qnda") -> Self:
-        """Table 1's parameters, constraint (36) and the mean (33)."""
+        """Return table 1's parameters, constraint (36), the mean (33) and the gap (35)."""
         return cls(
             k=k,
             update=update,
             symmetry="published",
             references="first",
             primal="mean",
+            max_rounds=149,
             gap=0.0025,
+            gap_of="iterate",
             residual=1e-2,
         )
 
@@ -261,7 +271,8 @@ class Dual(Method, method="dual"):
         slope = np.einsum("ip,ikd->pkd", M, now.centroids[answering])
         residual = float(np.linalg.norm(slope))
         state = replace(state, residual=residual)
-        if state.gap <= self.gap or residual <= self.residual or state.rounds >= self.max_rounds:
+        gap = state.gap if self.gap_of == "best" else state.iterate_gap
+        if gap <= self.gap or residual <= self.residual or state.rounds >= self.max_rounds:
             return replace(state, done=True)
         if self.update == "bundle":
             return bundled(state, self.gap)

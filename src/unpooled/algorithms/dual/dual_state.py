@@ -87,6 +87,12 @@ class DualState(State):
         """The largest possible distance from the optimum: 1 - lower_bound / upper_bound (35)."""
         return relative_gap(self.lower_bound, self.upper_bound) if np.isfinite(self.upper_bound) else np.inf
 
+    @property
+    def iterate_gap(self) -> float:
+        """The gap (35) of the last round alone: its dual value, and the inertia of its mean centroids."""
+        last = np.isfinite(self.uppers[-1:]).any()
+        return relative_gap(float(self.lowers[-1]), float(self.uppers[-1])) if last else np.inf
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:

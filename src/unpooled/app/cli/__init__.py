@@ -6,8 +6,10 @@ Exit codes: 0 for success, 1 for an error with one line on stderr, 2 for wrong u
 import typer
 
 from unpooled.app.cli import (  # noqa: F401  (these modules add commands to site and federation)
+    export_command,
     federation_run,
     join_commands,
+    receive_commands,
     review_commands,
     status_commands,
     table_commands,
@@ -41,10 +43,34 @@ app.command(rich_help_panel="Analyse")(export)
 app.command(rich_help_panel="Analyse")(certify)
 app.command(rich_help_panel="Analyse")(resume)
 app.command(rich_help_panel="Analyse", cls=o.OnLinux)(release)
-_SITE = ("init", "policy", "summarize", "review", "approve", "decline", "join", "start", "stop", "status")
+_SITE = (
+    "init",
+    "policy",
+    "summarize",
+    "review",
+    "approve",
+    "decline",
+    "export",
+    "join",
+    "start",
+    "stop",
+    "status",
+)
 _RECORDS = ("log", "dpia", "keys", "erase", "prune", "backup", "restore")
 app.add_typer(site, name="site", cls=o.in_order(*_SITE, *_RECORDS), rich_help_panel="Site")
-_FEDERATION = ("init", "invite", "admit", "serve", "run", "watch", "status", "remove", "export-job")
+_BY_FILES = ("key", "receive")
+_FEDERATION = (
+    *_BY_FILES,
+    "init",
+    "invite",
+    "admit",
+    "serve",
+    "run",
+    "watch",
+    "status",
+    "remove",
+    "export-job",
+)
 app.add_typer(federation, name="federation", cls=o.in_order(*_FEDERATION), rich_help_panel="Coordinate")
 app.command(rich_help_panel="Research")(compare)
 app.command(rich_help_panel="Research")(methods)

@@ -69,8 +69,13 @@ def compare(
     ] = "",
     module: t.Module = None,
     protect: Annotated[
-        str, typer.Option(help="Protections, separated by commas.", rich_help_panel=_WHAT)
-    ] = "none,summary,raw,dp",
+        str,
+        typer.Option(
+            help="Protections, separated by commas (default: none,summary,raw,dp, or summary for summary "
+            "files).",
+            rich_help_panel=_WHAT,
+        ),
+    ] = "",
     epsilon: Annotated[float, typer.Option(help="Privacy budget of dp.", rich_help_panel=_WHAT)] = 1.0,
     runs: Annotated[int | None, typer.Option(help="Number of seeds.", rich_help_panel=_WHAT)] = None,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and results.")] = Path("compared"),
@@ -98,9 +103,11 @@ def compare(
     from unpooled.algorithms.registry import import_methods
     from unpooled.app.compare import PROTECTIONS, methods_and_presets
     from unpooled.app.compare import compare as measure
+    from unpooled.site.summary_file import is_summary_file
 
     import_methods(module or [])
-    chosen, protections = o.names(method), o.names(protect)
+    by_files = any(map(is_summary_file, files or ()))
+    chosen, protections = o.names(method), o.names(protect) or (("summary",) if by_files else PROTECTIONS)
     for selected, known, option in (
         (chosen, methods_and_presets(), "method"),
         (protections, PROTECTIONS, "protect"),

@@ -9,7 +9,7 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.federation_commands import FederationArgument, federation
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
-from unpooled.app.cli.perform_job import perform
+from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.errors import InputError
 
 EXPIRES = 30.0
@@ -138,7 +138,7 @@ def run(
         inputs=[*federation_folder_files(served.path), *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared)
+    run_and_print(job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared)
 
 
 @federation.command(cls=o.OnLinux)

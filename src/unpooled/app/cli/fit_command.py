@@ -8,7 +8,7 @@ import typer
 from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
-from unpooled.app.cli.perform_job import perform
+from unpooled.app.cli.run_and_print import run_and_print
 
 
 @o.takes_options
@@ -52,7 +52,7 @@ def fit(
         inputs=[*job.inputs, *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, folder, report, new=True, as_json=as_json, threads=threads, timings=timings)
+    run_and_print(job, folder, report, new=True, as_json=as_json, threads=threads, timings=timings)
 
 
 def resume(
@@ -75,4 +75,4 @@ def resume(
     )
     kept.check_unchanged(job)
     kept.tidy()
-    perform(job, kept, report, new=False, as_json=as_json, threads=threads)
+    run_and_print(job, kept, report, new=False, as_json=as_json, threads=threads)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.app.cli.site_commands import SiteFolderArgument, check_folder, site
@@ -30,7 +29,7 @@ _LISTED = 10  # studies that an error lists
 # ---------------------------------------------------------------- review
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 def review(
     folder: SiteFolderArgument,
     study: Study = "",
@@ -198,7 +197,7 @@ def studies_lines(studies: "StudyFolder") -> list[str]:
 # ---------------------------------------------------------------- decisions
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 def approve(
     folder: SiteFolderArgument,
     study: Study = "",
@@ -284,7 +283,7 @@ def _wait_for_study(studies: "StudyFolder", seconds: float) -> None:
         time.sleep(0.2)
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 def decline(
     folder: SiteFolderArgument,
     study: Study = "",

@@ -195,7 +195,7 @@ def read_log_heads(path: Path | None, log: Path) -> dict[int, str] | None:
     return heads
 
 
-@site.command("log", cls=o.OnLinux)
+@site.command("log")
 def show_log(
     log: Annotated[Path, typer.Argument(help="The log of a site, or the folder of the site.")],
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
@@ -278,7 +278,7 @@ def _attack(log: Path) -> None:
 # ---------------------------------------------------------------- DPIA report
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 def dpia(
     folder: SiteFolderArgument,
     policy: Annotated[

@@ -34,7 +34,7 @@ Only = Annotated[str | None, typer.Option(help="The only columns to read: age,bm
 _UPDATE = "Updates"
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 @o.takes_options
 def summarize(
     folder: SiteFolderArgument,
@@ -469,7 +469,7 @@ def _write_people(path: Path, plan: "Renewal") -> None:
 # ---------------------------------------------------------------- erasure
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 def erase(
     folder: SiteFolderArgument,
     people: Annotated[list[str], typer.Argument(help="Ids of people, as they are in the file.")],
@@ -492,6 +492,7 @@ def erase(
     unpooled site erase north P0017
     """
     from unpooled.site.erase_people import erase as erase_people
+    from unpooled.site.export_table import write_notices
     from unpooled.site.table_store import SummaryFolder
     from unpooled.storage.account import account
 
@@ -512,14 +513,17 @@ def erase(
         typer.echo(f"blocked: {person}, of whom nothing was ever disclosed, and nothing will be")
     for path in done.emptied:
         typer.echo(f"deleted: {path / 'table.csv'}, which held, or may have held, a group of theirs")
+    for notice in write_notices(folder):
+        files = counted(notice.files, "summary file")
+        typer.echo(f"send to {notice.recipient}: {notice.path}, which asks to delete {files}")
     typer.echo(
-        "An erasure does not reach what the site sent before: means of groups, in answers that are in the "
-        "log and at the coordinator. The registry keeps a keyed digest of each person, so that none of them "
-        "is disclosed again."
+        "An erasure does not reach what the site sent before: means of groups, in summary files and in "
+        "answers that are in the log and at the coordinator. The registry keeps a keyed digest of each "
+        "person, so that none of them is disclosed again."
     )
 
 
-@site.command(cls=o.OnLinux)
+@site.command()
 def prune(
     folder: SiteFolderArgument,
     before: Annotated[str, typer.Option(help="Delete tables that were made before this date: 2026-11-16.")],

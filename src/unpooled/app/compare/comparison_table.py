@@ -43,11 +43,14 @@ def notes(measured: Comparison) -> list[str]:
     """Return the sentences that belong below the table."""
     top = "" if measured.ceiling_ari is None else f", with an ARI of {measured.ceiling_ari:.3f}"
     active = ", ".join(f"{p} {hits}" for p, hits in measured.actively_reconstructed.items())
+    unit = "rows" if measured.actively_reconstructed else "groups of summary files"
     out = [
-        f"{measured.rows} rows, {measured.columns} columns, {measured.sites} sites, k = {measured.k}. The "
+        f"{measured.rows} {unit}, {measured.columns} columns, {measured.sites} sites, k = {measured.k}. The "
         f"lowest inertia known is {measured.best:.6g}{top}; no {measured.k} centres have an inertia below "
         f"{measured.bound:.6g}.",
-        f"Rows reconstructed by an active attacker, whose queries isolate rows of every site: {active}.",
+        f"Rows reconstructed by an active attacker, whose queries isolate rows of every site: {active}."
+        if measured.actively_reconstructed
+        else "The files disclose these groups and no row, so there is nothing to reconstruct.",
     ]
     if any(r.examined < r.messages and not r.not_run for r in measured.runs):
         out.append(

@@ -16,19 +16,21 @@ _U = 2.0**-53
 
 
 def lower_bound(
-    X: FloatArray, k: int, centers: FloatArray, seconds: float
+    X: FloatArray, k: int, centers: FloatArray, seconds: float, weights: FloatArray | None = None
 ) -> tuple[FloatArray | None, float]:
     """Return the optimal centres, if they are found, and a lower bound on the inertia of any k centres.
 
-    ``centers`` are good centres, which help to find the bound.
+    ``centers`` are good centres, which help to find the bound. ``weights`` are those of the rows (n,).
 
     >>> X = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]])
     >>> round(lower_bound(X, 2, np.array([[0.0, 1.0], [9.0, 1.0]]), 1.0)[1], 6)
     4.0
     """
-    bound = principal_bound(X, k)
+    bound = principal_bound(X, k) if weights is None else 0.0
     if not available() or X.shape[1] > MAX_COLUMNS or k > MAX_CLUSTERS:
         return None, bound
+    if weights is not None:
+        return None, bound_by_parts(X, centers, EFFORTS["quick"], weights)
     if len(X) > _EXACT:
         return None, max(bound, bound_by_parts(X, centers, EFFORTS["quick"], np.ones(len(X))))
     solved = exact_kmeans(X, k, time_limit=seconds)

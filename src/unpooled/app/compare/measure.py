@@ -35,11 +35,12 @@ from unpooled.site.chain import Exchange
 from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
-from unpooled.site.recorder import Recorder
 from unpooled.site.site import Site
+from unpooled.site.steps import Recorder
 from unpooled.typing import FloatArray
 
-PROTECTIONS = ("none", "summary", "raw", "dp")
+SUMMARY = "summary"
+PROTECTIONS = ("none", SUMMARY, "raw", "dp")
 ROUNDS = 100
 PUBLISHED = ":published"  # after the name of a method: as its authors ran it
 NO_DP = "has no differentially private variant"
@@ -122,10 +123,12 @@ def compare(
         All runs, and the numbers that they are compared with.
     """
     rows, chosen = problem.sites(), tuple(methods) or tuple(METHODS)
+    if problem.people is not None and tuple(protections) != (SUMMARY,):
+        raise InputError("summary files are compared under --protect summary only: their rows are elsewhere")
     todo = [(seed, protection, method) for seed in seeds for protection in protections for method in chosen]
     found: list[tuple[FloatArray, float]] = []
-    pooled = _kmeans(problem.X, problem.k)
-    found.append((pooled, _inertia(problem.X, pooled)))
+    pooled = _kmeans(problem.X, problem.k, problem.people)
+    found.append((pooled, _inertia(problem, pooled)))
     runs = []
     for i, (seed, protection, method) in enumerate(todo):
         which = f"{method}, protection {protection}, seed {seed}"
@@ -136,9 +139,9 @@ def compare(
             found.append((centers, done.inertia))
     progress("a lower bound on the inertia of any clustering")
     near = min(found, key=lambda pair: pair[1])[0]
-    exact, bound = lower_bound(problem.X, problem.k, near, seconds)
+    exact, bound = lower_bound(problem.X, problem.k, near, seconds, problem.people)
     if exact is not None:
-        found.append((exact, _inertia(problem.X, exact)))
+        found.append((exact, _inertia(problem, exact)))
     centers, best = min(found, key=lambda pair: pair[1])
     progress(f"{len(protections)} active attacks")
     top = ari(problem.y, labels_of(problem.X, centers)) if problem.y is not None else None
@@ -153,7 +156,9 @@ def compare(
         not_above(bound, best),
         {p: _ceiling(problem, rows, p, best, runs) for p in protections},
         top,
-        {p: actively_reconstructed(rows, p, epsilon, questions) for p in protections},
+        {}
+        if problem.people is not None
+        else {p: actively_reconstructed(rows, p, epsilon, questions) for p in protections},
         tuple(runs),
     )
 
@@ -179,7 +184,10 @@ def run_method(
         return MethodRun(method, protection, seed, NO_DP), None
     with tempfile.TemporaryDirectory() as folder:
         homes = {name: Path(folder) / name for name in rows}
-        opened, recorders = _opened(rows, protection, epsilon, homes, _module(name))
+        if problem.people is None:
+            opened, recorders = _opened(rows, protection, epsilon, homes, _module(name))
+        else:
+            opened, recorders = _of_groups(problem, rows), {}
         if not opened:
             return MethodRun(method, protection, seed, "no site has enough people for a summary table"), None
         try:
@@ -194,7 +202,7 @@ def run_method(
                 site.close()
         centers = np.asarray(done.state.centers, dtype=np.float64)
         hits, messages, examined = 0, 0, 0
-        for site in opened:
+        for site in opened if problem.people is None else ():  # a file discloses its groups, and no row
             read = disclosed_despite_noise if protection == "dp" else disclosed_in
             of_site = _attacked(homes[site.name], recorders.get(site.name), rows[site.name], read)
             hits, messages, examined = (
@@ -205,7 +213,7 @@ def run_method(
         protection,
         seed,
         "",
-        _inertia(problem.X, centers),
+        _inertia(problem, centers),
         ari(problem.y, labels_of(problem.X, centers)) if problem.y is not None else None,
         done.rounds,
         done.exchanges,
@@ -226,7 +234,8 @@ def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -
         return Private(k=problem.k, dp=budget, m=2.0 if method == "fuzzy" else None)
     minimum = 5 if protection == "raw" else 1
     if method.endswith(PUBLISHED):
-        preset = METHODS[method.removesuffix(PUBLISHED)].as_published(k=problem.k)  # type: ignore[attr-defined]
+        preset = METHODS[method.removesuffix(PUBLISHED)].as_published(k=problem.k)
+        assert preset is not None
         return replace(preset, min_cluster_size=minimum)
     made = METHODS[method](k=problem.k, max_rounds=ROUNDS, min_cluster_size=minimum)
     return made.with_restarts(None)
@@ -238,7 +247,10 @@ def methods_and_presets() -> tuple[str, ...]:
     >>> methods_and_presets()[-1].endswith(PUBLISHED)
     True
     """
-    return (*METHODS, *(f"{m}{PUBLISHED}" for m, made in METHODS.items() if hasattr(made, "as_published")))
+    return (
+        *METHODS,
+        *(f"{m}{PUBLISHED}" for m, made in METHODS.items() if made.as_published(k=2) is not None),
+    )
 
 
 def _module(method: str) -> str:
@@ -306,6 +318,17 @@ def _opened(
     return sites, recorders
 
 
+def _of_groups(problem: Problem, rows: dict[str, FloatArray]) -> list[Site]:
+    """The sites of summary files: they answer from groups of people."""
+    assert problem.people is not None
+    assert problem.site is not None
+    assert problem.within is not None
+    return [
+        Site(name, X, problem.people[problem.site == name], grouped=True, within=problem.within[name])
+        for name, X in rows.items()
+    ]
+
+
 def _attacked(
     home: Path, recorder: MessageRecorder | None, X: FloatArray, read: Reading = disclosed_in
 ) -> tuple[int, int, int]:
@@ -361,8 +384,10 @@ def _kmeans(X: FloatArray, k: int, weights: FloatArray | None = None) -> FloatAr
     return centers
 
 
-def _inertia(X: FloatArray, centers: FloatArray) -> float:
-    return float(kernels.nearest(X, centers).sqdist.sum())
+def _inertia(problem: Problem, centers: FloatArray) -> float:
+    """The inertia of all rows, or of all groups, in which each counts with its people."""
+    sqdist = kernels.nearest(problem.X, centers).sqdist
+    return float(sqdist.sum() if problem.people is None else problem.people @ sqdist)
 
 
 def _ceiling(
@@ -375,7 +400,7 @@ def _ceiling(
     """
     if protection == "dp":
         return float("nan")
-    if protection != "summary":
+    if protection != SUMMARY or problem.people is not None:
         return best
     reached = [r.inertia for r in runs if r.protection == "summary" and not r.not_run]
     summaries = []
@@ -388,5 +413,5 @@ def _ceiling(
         groups = np.concatenate([summary.matrix() for summary in summaries])
         people = np.concatenate([summary.people for summary in summaries])
         if len(groups) >= problem.k:
-            reached.append(_inertia(problem.X, _kmeans(groups, problem.k, people)))
+            reached.append(_inertia(problem, _kmeans(groups, problem.k, people)))
     return min(reached, default=float("nan"))

@@ -20,7 +20,9 @@ from unpooled.data.readers import Reading, read_sites
 from unpooled.data.schema_agreement import agree_schema
 from unpooled.errors import InputError
 from unpooled.federation import Simulation
+from unpooled.federation.recipient import read_summaries
 from unpooled.protocol.exchange import run_protocol
+from unpooled.site.summary_file import is_summary_file
 from unpooled.typing import FloatArray, IntArray
 
 SITES = 10  # over which a data set without sites is divided
@@ -35,6 +37,8 @@ class Problem:
     k: int
     y: IntArray | None = None  # (n,) true labels
     site: npt.NDArray[np.str_] | None = None  # (n,) the site that holds the row; None: not divided yet
+    people: FloatArray | None = None  # (n,) of each group, if the rows are those of summary files
+    within: dict[str, FloatArray] | None = None  # (d,) by site, the variance within these groups
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= len(self.X):
@@ -66,6 +70,8 @@ def from_files(
     labels, which is not clustered.
     """
     reading, preparation_options = reading or Reading(), preparation_options or PreparationOptions()
+    if any(map(is_summary_file, files)):
+        return _from_summary_files(files, k, reading, preparation_options, label)
     if preparation_options.missing in ("drop", "keep"):
         raise InputError("A comparison needs every cell of every row. Set missing to fill or refuse.")
     preparation_options = (
@@ -83,6 +89,31 @@ def from_files(
     site = np.repeat(np.array(names, dtype=np.str_), [len(tables[name]) for name in names])
     y = _labels(files, reading, label, names) if label else None
     return Problem(", ".join(path.stem for path in files), X, k, y, site)
+
+
+def _from_summary_files(
+    files: Sequence[Path], k: int, reading: Reading, preparation_options: PreparationOptions, label: str
+) -> Problem:
+    """The groups of signed summary files, prepared as ``fit`` prepares them."""
+    if not all(map(is_summary_file, files)):
+        raise InputError("summary files and other files do not go together. Compare one kind of them.")
+    if label or reading != Reading():
+        raise InputError("summary files do not go with --label, --site-column and options that read files")
+    tables = {file.header.sender: table for file, table in read_summaries(files)}
+    agreed = run_protocol(
+        agree_schema(tuple(sorted(tables)), preparation_options), Simulation.from_rows(tables)
+    ).preparation
+    parts = {name: agreed.apply_weighted(tables[name], None, None) for name in sorted(tables)}
+    names = [name for name, (X, _, _) in parts.items() for _ in range(len(X))]
+    return Problem(
+        ", ".join(path.stem for path in files),
+        np.concatenate([np.asarray(X, dtype=np.float64) for X, _, _ in parts.values()]),
+        k,
+        None,
+        np.array(names, dtype=np.str_),
+        np.concatenate([np.asarray(people) for _, people, _ in parts.values()]),
+        {name: np.asarray(within) for name, (_, _, within) in parts.items()},
+    )
 
 
 def _labels(files: Sequence[Path], reading: Reading, label: str, names: list[str]) -> IntArray:

@@ -2,10 +2,10 @@
 
 from html import escape
 
-from unpooled.html.html import html_page, section, size, small, table
+from unpooled.html.html import counted, html_page, section, size, small, table
 from unpooled.protocol import codec
 from unpooled.site.audit.attack import on_log
-from unpooled.site.audit.overview import LogReport, RunRecord
+from unpooled.site.audit.overview import FileRecord, LogReport, RunRecord
 
 _HEAD = (
     "run",
@@ -77,6 +77,8 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
         out[0][1].append(_budget(record.spent))
     if record.studies:
         out.append(("Studies", [f"{text}." for text in record.studies]))
+    if record.exports:
+        out.append(("Summary files", [*map(exported, record.exports), AFTER_EXPORT]))
     for run in record.runs:
         asked = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
         sentences = [
@@ -87,9 +89,28 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
             *(f"Refused {times} times: {reason}." for reason, times in run.reasons.items()),
         ]
         out.append((f"Run {run.id}", sentences))
-    if not record.runs:
+    if not record.runs and not record.exports:
         out[0][1].append("Nothing has left.")
     return out
+
+
+AFTER_EXPORT = (
+    "After export, limits on the use of a file hold by agreement. An erasure cannot recall a file; the site "
+    "sends a deletion notice to its recipient."
+)
+
+
+def exported(file: FileRecord) -> str:
+    """Return a sentence on a summary file that left."""
+    how = "encrypted" if file.encrypted else "NOT ENCRYPTED"
+    recalled = " A deletion notice names it." if file.recalled else ""
+    return (
+        f"{file.utc[:19]} UTC: the summary table left for {file.recipient} ({file.fingerprint}), {how}, for "
+        f"the study {file.title} (purpose: {file.purpose}; expires {file.expires}): "
+        f"{counted(file.people, 'person')} in {counted(file.groups, 'group')}, columns "
+        f"{', '.join(file.columns)}; {size(file.bytes)}, digest {file.file[:16]}, by "
+        f"{file.by or 'an account without a name'}.{recalled}"
+    )
 
 
 def _faults(record: LogReport) -> list[str]:
@@ -114,6 +135,9 @@ def page(record: LogReport) -> str:
         parts.append(section("Privacy budget", _list([_budget(record.spent)])))
     if record.studies:
         parts.append(section("Studies", _list([f"{text}." for text in record.studies])))
+    if record.exports:
+        body = _list([*map(exported, record.exports), AFTER_EXPORT])
+        parts.append(section("Summary files that left", body))
     rows = [
         (
             escape(run.id),
@@ -130,7 +154,7 @@ def page(record: LogReport) -> str:
     ]
     if rows:
         parts.append(section("What left, run by run", table(_HEAD, rows, left=(0, 1))))
-    else:
+    elif not record.exports:
         parts.append(section("What left, run by run", "<p>Nothing has left.</p>"))
     for run in record.runs:
         asked = [

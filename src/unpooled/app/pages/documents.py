@@ -22,6 +22,8 @@ from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ReadOnlySummaryFolder
 
 _LARGEST = 64 << 20  # bytes of a report
+# a link is not followed, and a pipe not waited for; Windows has neither flag
+_PLAIN_FILE: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _SCRIPT = base64.b64encode(
     hashlib.sha256((files("unpooled.html") / "report.js").read_bytes()).digest()
 ).decode()
@@ -78,7 +80,7 @@ class Documents:
 def read_page(path: Path) -> str:
     """Return a page that unpooled wrote; raise InputError for a link, and for any other file."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDONLY | _PLAIN_FILE)
     except OSError:
         raise InputError("the run has no report") from None
     with os.fdopen(handle, "rb") as file:

@@ -116,7 +116,10 @@ def _signals() -> asyncio.Event:
     """Return an event that SIGINT or SIGTERM sets from now on."""
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, signalled.set)
+        if sys.platform == "win32":
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(signalled.set))
+        else:
+            loop.add_signal_handler(number, signalled.set)
     return signalled
 
 
@@ -127,7 +130,7 @@ def _on_enter(act: Callable[[], None]) -> Iterator[None]:
     try:
         keyboard = sys.stdin.fileno()
         loop.add_reader(keyboard, lambda: _pressed(keyboard, act))
-    except (OSError, ValueError, AttributeError):  # no keyboard, or a file
+    except (OSError, ValueError, AttributeError, NotImplementedError):  # no keyboard, a file, or Windows
         yield
         return
     try:

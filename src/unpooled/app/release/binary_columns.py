@@ -1,8 +1,9 @@
 """Binary columns: the mean of a column with two values discloses a count, in any coding of the two values.
 
 A column of the values a and b with a share p of b has the mean a + (b - a) p and the variance
-(b - a)^2 p (1 - p). Someone who knows a and b can compute the number of people from the mean. Therefore such
-columns are detected by their means and deviations, and the preset applies to their counts.
+(b - a)^2 p (1 - p). Someone who knows a and b can compute the number of people from the mean. Therefore the
+preset applies to the counts of such columns. The sites agree on most of them (``binary_from_values``); all
+other columns are examined by their means and deviations.
 
 - Moments of rows are exact. Two values of any size are detected, because the number of people in every
   cluster must be whole (``binary_from_rows``).
@@ -35,6 +36,16 @@ class BinaryColumn(NamedTuple):
     @property
     def is_rate(self) -> bool:
         return (self.low, self.high) == (0.0, 1.0)
+
+
+def binary_from_values(low: float, high: float, means: FloatArray, sizes: FloatArray) -> BinaryColumn:
+    """Return the people behind means (k,) of a column whose two values the sites agreed on.
+
+    >>> binary_from_values(0.0, 1.0, np.array([0.3]), np.array([10.0]))
+    BinaryColumn(low=0.0, high=1.0, lows=array([7.]), highs=array([3.]))
+    """
+    share = np.clip((means - low) / (high - low), 0.0, 1.0)
+    return BinaryColumn(low, high, _people(sizes * (1 - share)), _people(sizes * share))
 
 
 def binary_from_rows(

@@ -56,7 +56,7 @@ def _check_bound(result: ClusterResult, preset: Preset, name: str) -> None:
             f"column {name} has missing values that were filled, so its shares cannot be checked"
         )
     for c in range(result.k):
-        trait = next(t for t in result.traits(c) if t.column == name)
+        trait = next(t for t in result.column_means(c) if t.column == name)
         place = a.preparation.outputs.index((trait.column, ""))
         share = max_share(float(behind(result)[c, place]), trait.value, trait.spread)
         if share > preset.max_share:

@@ -8,10 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.app.private_result import PrivateResult
-from unpooled.app.release.binary_columns import BinaryColumn, binary_from_rows, binary_from_summaries
+from unpooled.app.release.binary_columns import (
+    BinaryColumn,
+    binary_from_rows,
+    binary_from_summaries,
+    binary_from_values,
+)
 from unpooled.app.release.released_counts import REDACTED, Counts, large_enough, rounded
 from unpooled.app.result import ClusterResult
-from unpooled.data.transforms import Category, Number
+from unpooled.data.transforms import Binary, Category, Number
 from unpooled.errors import InputError
 from unpooled.html.html import figure
 from unpooled.privacy.presets import Preset
@@ -115,7 +120,7 @@ def _profiles(
     spreads = {
         (c, t.column): (t.value, t.spread)
         for c in range(result.k)
-        for t in result.traits(c)
+        for t in result.column_means(c)
         if not t.category
     }
     counted = behind(result)
@@ -217,6 +222,8 @@ def _two_values(
     """Return the pairs of values that a column can have; none if it is not a binary column."""
     a = result.agreement
     means, spreads = np.array(cells).T
+    if isinstance(column, Binary):
+        return [binary_from_values(column.low, column.high, means, sizes)]
     filled = 0.0
     if not result.keeps_missing and not a.preparation.drop and column.name in a.columns:
         filled = float(a.missing[:, a.columns.index(column.name)].sum())

@@ -205,7 +205,7 @@ def _way(result: ClusterResult, axis: int) -> str:
     """Return the columns that grow and those that fall along an axis."""
     axes = result.description.axes[:, axis]
     outputs = [
-        f"{column}: {category}" if category else column
+        f"{column} = {category}" if category else column
         for column, category in result.agreement.preparation.outputs
     ]
     top = np.argsort(-np.abs(axes), kind="stable")[:4]

@@ -11,6 +11,7 @@ from unpooled.app.report.missing import kept_cells, missing_by_site
 from unpooled.app.result import ClusterResult
 from unpooled.app.traits import Trait, one_per_column
 from unpooled.data import Number
+from unpooled.data.transforms import Binary
 from unpooled.html.html import (
     FULL,
     cards,
@@ -83,7 +84,7 @@ def _sentence(result: ClusterResult, j: int) -> str:
     ways = []
     for word, category, up in _WORDS:
         some = [
-            f"{escape(f'{t.column} {t.category}'.strip())} ({_value(t)}, all {_value(t, overall=True)})"
+            f"{escape(t.name)} ({_value(t)}, all {_value(t, overall=True)})"
             for t in traits
             if bool(t.category) is category and (t.effect > 0) is up
         ]
@@ -142,8 +143,9 @@ def _beside(t: Trait) -> str:
 
 def _every_column(result: ClusterResult) -> str:
     by_cluster = [{(t.column, t.category): t for t in result.traits(j)} for j in range(result.k)]
+    places = {key: j for j, key in enumerate(result.agreement.preparation.outputs)}
     rows = []
-    for key in result.agreement.preparation.outputs:
+    for key in sorted(by_cluster[0], key=lambda key: places.get(key) or places.get((key[0], ""), 0)):
         traits = [by[key] for by in by_cluster]
         spreads = ["" if t.category else soft(f"&plusmn; {figure(t.spread)}") for t in traits]
         cells = [
@@ -308,7 +310,8 @@ def preparation(result: ClusterResult) -> str:
         if isinstance(c, Number):
             moved = (c.shift, c.scale) != (0.0, 1.0)
             how = f"(x &minus; {figure(c.shift)}) / {figure(c.scale)}" if moved else "unchanged"
-            rows.append([escape(c.name), "number", how, figure(c.fill)])
+            kind = f"category ({figure(c.low)} or {figure(c.high)})" if isinstance(c, Binary) else "number"
+            rows.append([escape(c.name), kind, how, figure(c.fill)])
         else:
             rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
     fills = "a missing value would become" if a.preparation.drop else "missing values filled with"
@@ -367,6 +370,31 @@ _PROTECTED = {
 }
 
 
+def provenance(result: ClusterResult) -> str:
+    """Return the section on the summary files that the run used."""
+    files = result.facts.summary_files
+    rows = [
+        [
+            escape(file.site),
+            escape(file.file),
+            escape(file.exported[:10]),
+            escape(file.protection),
+            "encrypted" if file.encrypted else "not encrypted",
+            f"<code>{escape(file.fingerprint)}</code>",
+            f"<code>{escape(file.digest[:16])}</code>",
+        ]
+        for file in files
+    ]
+    head = ["site", "file", "exported", "protection", "on its way", "fingerprint of the site", "digest"]
+    study = files[0]
+    lead = (
+        f"This run asked no site. It was computed here from signed summary files, for the study "
+        f"{escape(study.title)}: {sentence([study.purpose])} The study expires on "
+        f"{escape(study.expires)}. Limits on the use of the files hold by agreement."
+    )
+    return section("Provenance", table(head, rows, left=tuple(range(len(head)))), lead, "provenance")
+
+
 def method(result: ClusterResult) -> str:
     """Return the section on the method, and the command that repeats the run."""
     job, ks = result.job, result.ks
@@ -391,5 +419,6 @@ def page(result: ClusterResult) -> str:
     clusters = "No clusters" if result.choice.none else counted(result.k, "cluster")
     title = f"{clusters} over {counted(len(result.sites), 'site')}"
     parts = [headline, profiles, places, memberships, charts.fit, charts.spread_map]
-    parts += [choice, convergence, preparation, sent_section, method]
+    parts += [choice, convergence, preparation, sent_section]
+    parts += [provenance, method] if result.facts.summary_files else [method]
     return html_page(title, "\n".join(make(result) for make in parts), result.job.begun, script=True)

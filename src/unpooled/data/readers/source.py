@@ -15,6 +15,7 @@ from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, 
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.text_column import TextColumn
+from unpooled.data.summary_table import PEOPLE
 from unpooled.data.table import memory_limit, plain_name
 from unpooled.errors import InputError
 from unpooled.typing import FloatArray
@@ -321,6 +322,12 @@ def _checked(source: Source, reading: Reading) -> Source:
     source = replace(source, every=every, names=names)
     if "" in every:
         raise InputError(f"{source.path}: column {every.index('') + 1} has no name")
+    if every and every[0] == PEOPLE:
+        raise InputError(
+            f"{source.path}: a summary table as CSV: its rows are groups of people, and would count as "
+            "single rows. Ask the site for a signed summary file (unpooled site export), which unpooled fit "
+            "reads."
+        )
     twice = next((name for i, name in enumerate(source.every) if name in source.every[:i]), None)
     if twice is not None:
         raise InputError(f"{source.path}: two columns are named {twice}")

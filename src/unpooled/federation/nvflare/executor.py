@@ -14,7 +14,8 @@ from nvflare.apis.signal import Signal
 from unpooled.federation.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
 from unpooled.federation.relay.relay_session import open_session
 from unpooled.protocol import codec
-from unpooled.site.session import PendingDecision, RunTerms, SiteSession
+from unpooled.site.endpoint import PendingDecision
+from unpooled.site.session import RunTerms, SiteSession
 from unpooled.storage.file_format import format_error
 
 

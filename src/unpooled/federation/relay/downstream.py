@@ -23,13 +23,14 @@ from unpooled.federation.provisioning.follow_run import is_followed
 from unpooled.federation.provisioning.member_keys import known_members
 from unpooled.federation.relay import ipc
 from unpooled.federation.relay.ipc import IpcConnection
-from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import RequestId, Transport
 from unpooled.protocol.site_id import SiteId
+from unpooled.site.endpoint import NoAnswerError, NotYet
 from unpooled.site.identity import identity_in
-from unpooled.site.session import NoAnswerError, NotYet, RunTerms
+from unpooled.site.session import RunTerms
 from unpooled.storage.file_locks import lock_owner
 
 log = logging.getLogger(__name__)
@@ -217,7 +218,7 @@ class DownstreamRun(Transport):
         return _PUBLIC_REASONS.get(failed["kind"], "its run did not begin; its own log has the reason")
 
 
-class DownstreamFederation(RemoteFederation):
+class DownstreamFederation(TransportFederation):
     """The members of a relay between machines. It reports their keys once the downstream run is open.
 
     With ``secure`` the members sum securely: the relay's process is their coordinator, and reads only the

@@ -22,7 +22,7 @@ from unpooled.federation.local_federation import LocalFederation
 from unpooled.federation.membership import AskMembers
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
-from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals
+from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals, SumMembersStep
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation
@@ -32,14 +32,11 @@ from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
 from unpooled.site.chain import Chain
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.folder_consistency import check_site_folder
-from unpooled.site.guards import RequestIdGuard
+from unpooled.site.guards import RequestIdGuard, SingleSourceGuard, source_digest
 from unpooled.site.ledger import Ledger, SumLedger
-from unpooled.site.ledger_steps import LedgerStep, TransactionStep
 from unpooled.site.log import Log
-from unpooled.site.mask_steps import MaskStep, SecureSumGuard
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.replay_cache import ReplayCache
-from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
+from unpooled.site.steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 
 if TYPE_CHECKING:
@@ -122,12 +119,13 @@ class Relay(Endpoint):
                 recorder,
                 MessageLimitsGuard(None),
                 MembersStep(name, key, self.downstream),
-                SecureSumGuard(mask, "federation"),
+                StagesStep(mask, "federation"),
                 None if study is None else StudyLimitsGuard(study.study),
                 MemberTotals(name, self.rules, self.downstream, ledger, mask),
                 TransactionStep(ledger, mask),
                 None if mask is None else MaskStep(mask),
                 study,
+                SumMembersStep(ledger) if self.rules.fixed_membership else None,
                 LedgerStep(ledger, single_source),
             )
             recorder.record_opening()

@@ -34,12 +34,13 @@ from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.site.chain import Exchange, Next, Step
 from unpooled.site.ledger import Ledger
-from unpooled.site.recorder import FailureStep
+from unpooled.site.steps import FailureStep
 
 if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.site_mask import SiteMask
 
 _MAX_PARTS = 10_000  # questions in one exchange
+_OTHER_MEMBERS = "not all sites of this run's first sum answered"
 
 
 class MemberFailureStep(FailureStep):
@@ -108,7 +109,7 @@ class MemberTotals(Step):
         self._first: dict[str, tuple[tuple[SiteId, ...], int]] = {}  # of the run that was asked about last
         self._dual = DualRelay(downstream, rules.min_contributors)
         # of the latest round, by what was asked: the sums, and the members that they are over
-        self._sums: dict[tuple[RequestId, str], tuple[list[Reply], tuple[SiteId, ...]]] = {}
+        self._sums: dict[tuple[RequestId, str], tuple[list[Reply], tuple[SiteId, ...], int]] = {}
 
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
         totals = iter(self._totals(exchange) if exchange.parts else ())
@@ -126,7 +127,7 @@ class MemberTotals(Step):
         request, parts = exchange.request, [asked.part for asked in exchange.parts]
         request_id, about = request.request_id, asked_digest(parts)
         if (request_id, about) in self._sums:
-            totals, exchange.sum_members = self._sums[request_id, about]
+            totals, exchange.sum_members, exchange.sum_sites = self._sums[request_id, about]
             return totals
         staged = len(parts) < len(request.parts) and not self._downstream.secure
         if staged and self._mask is not None and self._mask.was_unmasked(request):
@@ -149,26 +150,24 @@ class MemberTotals(Step):
         self._check_membership(exchange, answers, totals)
         now = (request_id.run, request_id.round)
         self._sums = {k: v for k, v in self._sums.items() if (k[0].run, k[0].round) == now}
-        self._sums[request_id, about] = totals, exchange.sum_members
+        self._sums[request_id, about] = totals, exchange.sum_members, exchange.sum_sites
         return totals
 
     def _check_membership(
         self, exchange: Exchange, answers: Sequence[Replies[Reply]], totals: Sequence[Reply]
     ) -> None:
-        """With fixed membership: record the members of a run's first sum, refuse sums over others."""
+        """With fixed membership: refuse a sum over others than the members of the run's first sum."""
         if not self._rules.fixed_membership:
             return
-        run = exchange.request.request_id.run
+        first = self._first_membership(exchange.request.request_id.run)
         for asked, gathered, total in zip(exchange.parts, answers, totals, strict=True):
             if asked.part.verb != "total" or not isinstance(total, PartialSum):
                 continue
             now = (gathered.sites, total.sites)
-            first = self._first_membership(run)
-            if first is None:
-                self._ledger.keep_sum_members(run, json.dumps(now))
-            elif first != now:
-                raise _TooFewMembersError("not all sites of this run's first sum answered")
-            exchange.sum_members = gathered.sites
+            first = first or now
+            if first != now:
+                raise _TooFewMembersError(_OTHER_MEMBERS)
+            exchange.sum_members, exchange.sum_sites = now
 
     def _first_membership(self, run: str) -> tuple[tuple[SiteId, ...], int] | None:
         """Return the members, and the number of their sites, of a run's first sum; None if there is none."""
@@ -286,6 +285,25 @@ class MemberTotals(Step):
             raise QueryRefusedError(
                 f"{self._name} answers for {self._rules.min_people} people or more, and has fewer"
             )
+
+
+class SumMembersStep(Step):
+    """With fixed membership: record the members of a run's first sum with its release; refuse other sums."""
+
+    name = "ledger"
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __call__(self, exchange: Exchange, call_next: Next) -> Response:
+        if exchange.sum_members:
+            run, now = exchange.request.request_id.run, json.dumps((exchange.sum_members, exchange.sum_sites))
+            first = self._ledger.sum_members(run)
+            if first is None:
+                self._ledger.keep_sum_members(run, now)
+            elif first != now:
+                raise _TooFewMembersError(_OTHER_MEMBERS)
+        return call_next(exchange)
 
 
 class _TooFewMembersError(TooFewAnswersError):

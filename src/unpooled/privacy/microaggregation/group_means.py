@@ -25,6 +25,11 @@ class ColumnSpread:
     deviation: float
     typical: float  # mean distance to the median; 0 for a column that is constant except for a few people
     constant: float = 0.0  # the value in place of such a column, see ``spread_of``
+    values: tuple[float, ...] = ()  # if it has at most two: those that at least g people have
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ColumnSpread":
+        return cls(**{**values, "values": tuple(values["values"])})
 
     @property
     def grid(self) -> float:
@@ -52,12 +57,15 @@ def spread_of(x: FloatArray, min_group_size: int) -> ColumnSpread | None:
     middle = there[inner.first : inner.end]
     mean = _sum(middle) / len(middle)
     apart = np.sort(np.abs(there - median))[near.first : near.end]
+    low, high = float(there[0]), float(there[-1])
+    ends = int((there == low).sum()), int((there == high).sum())
     return spread_from(
         median,
         mean,
         _sum((middle - mean) ** 2) / len(middle),
         _sum(apart) / len(apart),
         int((there == median).sum()) >= min_group_size,
+        common_of_two(low, high, *ends, len(there), min_group_size),
     )
 
 
@@ -79,7 +87,24 @@ class TrimmedRange(NamedTuple):
         return cls(cut, n - cut), cls(cut, n - max(cut, 2))
 
 
-def spread_from(median: float, mean: float, variance: float, typical: float, common: bool) -> ColumnSpread:
+def common_of_two(
+    low: float, high: float, lows: int, highs: int, people: int, min_group_size: int
+) -> tuple[float, ...]:
+    """Return the values that at least g people have, by the people at both ends; () if there are others.
+
+    >>> common_of_two(0.0, 1.0, 90, 10, 100, 5), common_of_two(0.0, 1.0, 97, 3, 100, 5)
+    ((0.0, 1.0), (0.0,))
+    """
+    if low == high:
+        return (float(low),) if lows >= min_group_size else ()
+    if lows + highs < people:
+        return ()
+    return tuple(float(v) for v, n in ((low, lows), (high, highs)) if n >= min_group_size)
+
+
+def spread_from(
+    median: float, mean: float, variance: float, typical: float, common: bool, values: tuple[float, ...]
+) -> ColumnSpread:
     """Return the spread of a column; with ``common``, enough people have the median itself."""
     if not typical > max(1e-12 * abs(median), 1e-150):  # only rounding
         typical = 0.0
@@ -89,7 +114,7 @@ def spread_from(median: float, mean: float, variance: float, typical: float, com
     elif not common:
         step = 2.0 ** np.ceil(np.log2(abs(median)) - 20)  # a millionth
         constant = float(np.round(median / step) * step)
-    return ColumnSpread(median, mean, float(np.sqrt(variance)), typical, constant)
+    return ColumnSpread(median, mean, float(np.sqrt(variance)), typical, constant, values)
 
 
 def _sum(values: FloatArray) -> float:
@@ -140,8 +165,12 @@ def number_cells(
     A cell in which one person has more than ``share`` of the total is suppressed, too. A deviation from the
     site's median is cut to the power of two above twice the third largest of the group (or the site's typical
     one, if larger). So at most two people are cut, and nobody moves the mean further than others nearly do.
+    A column of two values keeps them: in an update another value counts as the nearer one.
     """
     values = np.where(nobody, np.nan, values)
+    if len(spread.values) == 2:
+        low, high = spread.values
+        values = np.where(np.isnan(values), np.nan, np.where(values - low <= high - values, low, high))
     there = ~np.isnan(values)
     known = there.sum(axis=1).astype(np.float64)
     disclosed = (known >= min_group_size) & ~dominated(values, share)

@@ -143,7 +143,9 @@ class Scales:
             min_size=int(values["min_size"]),
             columns=tuple((str(a), str(b), str(c)) for a, b, c in values["columns"]),
             spreads={
-                name: None if spread is None else ColumnSpread(**spread)
+                name: None
+                if spread is None
+                else ColumnSpread(**{**spread, "values": tuple(spread["values"])})
                 for name, spread in values["spreads"].items()
             },
             categories={

@@ -242,6 +242,11 @@ def assemble_summary(scales: Scales, disclosed: Sequence[Cells], made: str = "")
         means=means,
         counts=counts,
         within=np.array(scales.within),
+        values={
+            column: spread.values
+            for name, column, _ in scales.columns
+            if column in means and (spread := scales.spreads[name]) is not None and spread.values
+        },
         min_group_size=scales.min_group_size,
         made=made or datetime.now(UTC).date().isoformat(),
         named=scales.named,

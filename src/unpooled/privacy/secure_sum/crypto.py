@@ -28,7 +28,9 @@ try:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 except ImportError as missing:  # pragma: no cover
-    raise InputError("secure sums need the package cryptography: pip install 'unpooled[secure]'") from missing
+    raise InputError(
+        "secure sums and summary files need the package cryptography: pip install 'unpooled[secure]'"
+    ) from missing
 
 _NONCE = b"\0" * 12  # every sealing key is used once
 

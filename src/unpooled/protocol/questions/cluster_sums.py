@@ -14,10 +14,10 @@ from unpooled import kernels
 from unpooled.errors import QueryRefusedError
 from unpooled.kernels.observed import observed
 from unpooled.kernels.rng import uniform
-from unpooled.protocol.consistency import ReportedTotals, check_squares
+from unpooled.protocol.consistency import ReportedTotals
 from unpooled.protocol.declarations import Centers, Count, Length, Mean, Point, Repeats, Setting, Sum
 from unpooled.protocol.limits import MAX_RESTARTS, MAX_STEPS
-from unpooled.protocol.messages import Question, Reply, Summable
+from unpooled.protocol.messages import Question, Reply, Summable, check_squares
 from unpooled.protocol.questions.sums_with_missing import disclose_observed, weights_of
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.suppression import (

@@ -10,9 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from unpooled import kernels
-from unpooled.protocol.consistency import check_squares
 from unpooled.protocol.declarations import Centers, Count, Numbers, Point, Sum
-from unpooled.protocol.messages import Question, Summable
+from unpooled.protocol.messages import Question, Summable, check_squares
 from unpooled.protocol.questions.sums_with_missing import RowsWithMissing, chunks_with_missing
 from unpooled.protocol.site_batch import SiteBatch, column_sums, repeated
 from unpooled.protocol.suppression import disclosed_cells, zero_suppressed

@@ -16,9 +16,9 @@ from unpooled.errors import ReplyError
 from unpooled.kernels.observed import nearest_observed, observed
 from unpooled.kernels.reference_observed import distances, parts_of
 from unpooled.kernels.results import ObservedTotals
-from unpooled.protocol.consistency import ReportedTotals, check_squares
+from unpooled.protocol.consistency import ReportedTotals
 from unpooled.protocol.declarations import Centers, Count, Point, Sum
-from unpooled.protocol.messages import Question, Summable
+from unpooled.protocol.messages import Question, Summable, check_squares
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
 from unpooled.typing import BoolArray, FloatArray, IntArray, Rows

@@ -1,6 +1,7 @@
 """The contents of a site's log: answers by run, their protection, refusals."""
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from unpooled.privacy.secure_sum.stage_messages import AskMasked
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE
 from unpooled.site.audit.evidence import Evidence
-from unpooled.site.log import CONTINUED, COUNTERSIGNED, STUDY, LogFault, entries, verify
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, EXPORT, NOTICE, STUDY, LogFault, entries, verify
 
 
 @dataclass
@@ -33,6 +34,27 @@ class RunRecord:
     reasons: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class FileRecord:
+    """One summary file that left, or one deletion notice."""
+
+    line: int  # of the log, from 1
+    utc: str
+    recipient: str
+    fingerprint: str  # of the recipient's key
+    title: str  # of the study
+    purpose: str
+    expires: str
+    columns: tuple[str, ...]
+    people: int
+    groups: int
+    bytes: int
+    encrypted: bool
+    by: str
+    file: str  # the digest of the file
+    recalled: bool = False  # a deletion notice names it
+
+
 @dataclass
 class LogReport:
     """The contents of one log, and its faults."""
@@ -49,6 +71,7 @@ class LogReport:
     spent: dict[str, float] | None
     studies: list[str] = field(default_factory=list)  # decisions about studies, line by line
     unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
+    exports: list[FileRecord] = field(default_factory=list)  # summary files that left
 
     @property
     def intact(self) -> bool:
@@ -103,6 +126,14 @@ def read(
             record.studies.append(_decided(entry))
         elif kind == COUNTERSIGNED:
             record.countersigned += 1
+        elif kind == EXPORT:
+            with suppress(KeyError, TypeError, ValueError):  # a damaged line is already among the faults
+                record.exports.append(_exported(entry))
+        elif kind == NOTICE:
+            named = set(map(str, entry.get("files", ())))
+            record.exports = [
+                replace(one, recalled=one.recalled or one.file in named) for one in record.exports
+            ]
         elif kind in ("release", "refusal"):
             run = runs.setdefault(str(entry.get("run")), RunRecord(str(entry.get("run")), entry["utc"]))
             try:
@@ -128,6 +159,15 @@ def _decided(entry: dict[str, Any]) -> str:
     why = f": {entry['reason']}" if entry.get("reason") else ""
     what = f"{entry.get('title')} (run {entry.get('run')}, digest {str(entry.get('study'))[:16]})"
     return f"{str(entry.get('utc'))[:19]} UTC: {what} {entry.get('decision')} by {entry.get('by')}{why}"
+
+
+def _exported(entry: dict[str, Any]) -> FileRecord:
+    values: dict[str, Any] = {"line": int(entry["seq"]) + 1}
+    values |= {name: int(entry[name]) for name in ("people", "groups", "bytes")}
+    texts = ("utc", "recipient", "fingerprint", "title", "purpose", "expires", "by", "file")
+    values |= {name: str(entry[name]) for name in texts}
+    columns = tuple(map(str, entry["columns"]))
+    return FileRecord(columns=columns, encrypted=bool(entry["encrypted"]), **values)
 
 
 def _add(run: RunRecord, entry: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 
-from unpooled.app.pages.audit_page import protection, verdict
+from unpooled.app.pages.audit_page import AFTER_EXPORT, exported, protection, verdict
 from unpooled.app.pages.dpia.data_changes import history_section
 from unpooled.app.pages.dpia.site_facts import SiteFacts
 from unpooled.app.pages.dpia.threats import threats
@@ -97,6 +97,7 @@ def _first(site: SiteFacts) -> str:
             else "Nobody has approved the summary table."
         )
     runs = site.record.runs if site.record is not None else []
+    files = site.record.exports if site.record is not None else []
     figures = []
     if site.summary is not None:
         figures += [
@@ -106,7 +107,8 @@ def _first(site: SiteFacts) -> str:
         ]
     figures += [
         (f"{len(runs)}", "run answered" if len(runs) == 1 else "runs answered"),
-        (size(sum(run.bytes for run in runs)), "sent"),
+        *([(f"{len(files)}", "summary file" if len(files) == 1 else "summary files")] if files else []),
+        (size(sum(run.bytes for run in runs) + sum(file.bytes for file in files)), "sent"),
         _attack_findings(site),
     ]
     body = f"<p>{escape(answer)}</p>" + "".join(f'<p class="second">{escape(line)}</p>' for line in second)
@@ -208,8 +210,12 @@ def _processed(site: SiteFacts) -> str:
 
 
 def _sent(site: SiteFacts) -> str:
-    if site.record is None or not site.record.runs:
+    files = site.record.exports if site.record is not None else []
+    if site.record is None or not (site.record.runs or files):
         return section("What was sent", "<p>Nothing has left this site.</p>", "From the site's own log.")
+    by_files = _list([*map(exported, files), AFTER_EXPORT]) if files else ""
+    if not site.record.runs:
+        return section("What was sent", by_files, "From the site's own log, which names every file.")
     rows = [
         (
             escape(run.id),
@@ -232,7 +238,8 @@ def _sent(site: SiteFacts) -> str:
         (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
         for name, times in sorted(asked.items())
     ]
-    body = table(head, rows, left=(0, 1)) + '<h3 class="next">Queries</h3>'
+    body = f"<h3>Summary files</h3>{by_files}<h3>Runs</h3>" if files else ""
+    body += table(head, rows, left=(0, 1)) + '<h3 class="next">Queries</h3>'
     body += table(("content", "question", "times"), kinds, left=(0, 1))
     for run in site.record.runs:
         run = replace(run, smallest=None) if site.mode == "summary" else run  # its rows are groups
@@ -250,6 +257,8 @@ def _visibility(site: SiteFacts) -> str:
         "preferred": f"Counts and sums from {source}; only sums over all sites if a run uses secure sums",
         "off": f"Counts and sums from {source}",
     }[secure]
+    if site.record is not None and site.record.exports:
+        single += ". A recipient of a summary file sees the study's columns of the summary table"
     if alone:
         single += f". Up to now {alone} replies of this site were readable singly"
     rows = [
@@ -299,6 +308,8 @@ def _breakable(test: str) -> str:
 def _attack(site: SiteFacts) -> str:
     if site.record is None:
         sentences = ["Nothing has left this site, so there is nothing to attack."]
+    elif site.record.exports and not site.record.runs:
+        sentences = ["The site answered no query. A summary file discloses the summary table, and no more."]
     elif site.attack is None:
         sentences = ["The log is damaged: it could not be attacked."]
     else:

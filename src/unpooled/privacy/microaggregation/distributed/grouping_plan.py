@@ -84,18 +84,26 @@ class SummaryPlan:
     def complete(self, summary: SummaryTable) -> SummaryTable:
         """Return the groups of a part as a table with the columns, categories and variances of the whole."""
         kinds, means, counts = list(summary.kinds), dict(summary.means), dict(summary.counts)
-        categories = dict(summary.categories)
+        categories, values = dict(summary.categories), dict(summary.values)
         for j, (name, column, kind) in enumerate(self.scales.columns):
             if self.disclosed[j] and column not in means and column not in counts:
                 kinds[j] = kind
                 if kind == NUMBER:
                     means[column] = np.zeros(len(summary))
+                    if (spread := self.scales.spreads[name]) is not None and spread.values:
+                        values[column] = spread.values
                 elif kind == CATEGORY:
                     categories[column] = self.scales.categories[name].names
                     counts[column] = np.zeros((len(summary), len(categories[column])))
         within = np.array(self.scales.within)
         return replace(
-            summary, kinds=tuple(kinds), means=means, counts=counts, categories=categories, within=within
+            summary,
+            kinds=tuple(kinds),
+            means=means,
+            counts=counts,
+            categories=categories,
+            within=within,
+            values=values,
         )
 
     def matrix(self, summary: SummaryTable) -> FloatArray:

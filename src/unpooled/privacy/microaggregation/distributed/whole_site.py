@@ -35,7 +35,13 @@ from unpooled.privacy.microaggregation.distributed.worker_part import (
     ValueRange,
     summed,
 )
-from unpooled.privacy.microaggregation.group_means import ColumnSpread, TrimmedRange, spread_from, too_few
+from unpooled.privacy.microaggregation.group_means import (
+    ColumnSpread,
+    TrimmedRange,
+    common_of_two,
+    spread_from,
+    too_few,
+)
 from unpooled.privacy.microaggregation.scales import (
     Scales,
     SummaryCategories,
@@ -185,7 +191,7 @@ def _spreads(
         return {}
     trimmed = {name: TrimmedRange.from_count(n, min_group_size) for name, n in known.items()}
     ranks = {
-        name: ((n - 1) // 2, n // 2, trimmed[name][0].first, trimmed[name][0].end - 1)
+        name: ((n - 1) // 2, n // 2, trimmed[name][0].first, trimmed[name][0].end - 1, 0, n - 1)
         for name, n in known.items()
     }
     search = yield from _ranked(ranks, same, {})
@@ -196,11 +202,26 @@ def _spreads(
     near = {name: trimmed[name][1] for name in known}
     away = yield from _ranked({name: (t.first, t.end - 1) for name, t in near.items()}, same, median)
     typical = yield from _means(away, near, same, median, {})
-    # down: medians; up: people who have them
+    ends = [{name: search[name].values[r[at]] for name, r in ranks.items()} for at in (4, 5)]
+    # down: medians, then the least and the largest number; up: people who have them
     equal = yield AskSums(same, {}, median)
+    lows = yield AskSums(same, {}, ends[0])
+    highs = yield AskSums(same, {}, ends[1])
     return {
         name: spread_from(
-            median[name], mean[name], variance[name], typical[name], equal["equal", name] >= min_group_size
+            median[name],
+            mean[name],
+            variance[name],
+            typical[name],
+            equal["equal", name] >= min_group_size,
+            common_of_two(
+                ends[0][name],
+                ends[1][name],
+                lows["equal", name],
+                highs["equal", name],
+                known[name],
+                min_group_size,
+            ),
         )
         for name in known
     }
