@@ -71,7 +71,16 @@ FILES = {
         lambda d, out: ["site", "review", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
     ("site summarize", "people_out"): Writing(
-        lambda d, out: ["site", "summarize", d / "updated", "--data", d / "people.csv", "--people-out", out],
+        lambda d, out: [
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            d / "updated",
+            "--data",
+            d / "people.csv",
+            "--people-out",
+            out,
+        ],
         ("people.csv",),
     ),
     ("site dpia", "html"): Writing(
@@ -227,11 +236,28 @@ def made(tmp_path_factory):
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "rules.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
-    words = ["site", "summarize", folder / "site", "--data", folder / "a.csv", "--one-row-per-person"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder / "site",
+        "--data",
+        folder / "a.csv",
+        "--one-row-per-person",
+    ]
     assert call(*words) == (0, "")
     people = np.column_stack([np.arange(40), rows["a"]])
     np.savetxt(folder / "people.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
-    words = ["site", "summarize", folder / "updated", "--data", folder / "people.csv", "--person", "id"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder / "updated",
+        "--data",
+        folder / "people.csv",
+        "--person",
+        "id",
+    ]
     assert call(*words) == (0, "")
     assert call("site", "approve", "--table", "--yes", folder / "updated") == (0, "")
     assert call("federation", "key", folder / "key") == (0, "")
