@@ -71,7 +71,16 @@ FILES = {
         lambda d, out: ["site", "review", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
     ("site summarize", "people_out"): Writing(
-        lambda d, out: ["site", "summarize", d / "updated", "--data", d / "people.csv", "--people-out", out],
+        lambda d, out: [
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            d / "updated",
+            "--data",
+            d / "people.csv",
+            "--people-out",
+            out,
+        ],
         ("people.csv",),
     ),
     ("site dpia", "html"): Writing(
@@ -91,6 +100,14 @@ FILES = {
     ("site review", "csv"): Writing(
         lambda d, out: ["site", "review", d / "site", "--csv", out],
         ("site/summary/table.csv", "site/summary/about.json", "a.csv"),
+    ),
+    ("site export", "out"): Writing(
+        lambda d, out: [
+            *("site", "export", d / "updated", "--yes", "--to", d / "key" / "key-key.json"),
+            *("--study", d / "study.toml", "-o", out),
+        ],
+        ("key/key-key.json", "study.toml", "updated/summary/table.csv"),
+        at="new.unpooled",
     ),
     ("example", "out", "run"): Writing(
         lambda d, out: ["example", "penguins", "--run", "--out", out.parent], at=f"figures/{FIGURE}"
@@ -115,6 +132,9 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("site approve", "folder"),
     ("site decline", "folder"),
     ("site erase", "folder"),
+    ("site export", "folder"),  # by a line of its log
+    ("federation key", "folder"),
+    ("federation receive", "folder"),
     ("site prune", "folder"),
     ("release", "register"),
     ("federation invite", "folder"),
@@ -145,6 +165,9 @@ READ = {
     ("site restore", "archive"),
     ("site policy", "path"),
     ("site summarize", "policy"),
+    ("site export", "to"),
+    ("site export", "study"),
+    ("site export", "policy"),
     ("site dpia", "folder"),
     ("site dpia", "policy"),
     ("site dpia", "log_heads"),
@@ -213,13 +236,33 @@ def made(tmp_path_factory):
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "rules.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
-    words = ["site", "summarize", folder / "site", "--data", folder / "a.csv", "--one-row-per-person"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder / "site",
+        "--data",
+        folder / "a.csv",
+        "--one-row-per-person",
+    ]
     assert call(*words) == (0, "")
     people = np.column_stack([np.arange(40), rows["a"]])
     np.savetxt(folder / "people.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
-    words = ["site", "summarize", folder / "updated", "--data", folder / "people.csv", "--person", "id"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder / "updated",
+        "--data",
+        folder / "people.csv",
+        "--person",
+        "id",
+    ]
     assert call(*words) == (0, "")
     assert call("site", "approve", "--table", "--yes", folder / "updated") == (0, "")
+    assert call("federation", "key", folder / "key") == (0, "")
+    texts = (f'{name} = "{name}"' for name in ("title", "purpose", "contact"))
+    (folder / "study.toml").write_text("\n".join([*texts, "expires = 2999-01-01", ""]))
     return folder
 
 

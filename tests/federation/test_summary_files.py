@@ -60,7 +60,7 @@ def made(tmp_path_factory):
     (top / "heart" / "study.toml").write_text(STUDY)
     for seed, site in enumerate(SITES):
         data = csv_of(top / f"{site}.csv", seed)
-        command("site", "summarize", top / site, "--data", data, "--person", "id")
+        command("site", "summarize", "--no-sensitive-columns", top / site, "--data", data, "--person", "id")
         command("site", "approve", top / site, "--yes")
         export(top, site)
     command("federation", "receive", top / "heart", *files(top), "--yes")
@@ -118,7 +118,15 @@ def test_the_reports_differ_in_the_provenance_only(tmp_path):
     for seed, site in enumerate(SITES):
         data = csv_of(tmp_path / f"{site}.csv", seed)
         data.write_text("".join(line.partition(",")[2] for line in data.read_text().splitlines(True)))
-        command("site", "summarize", tmp_path / site, "--data", data, "--one-row-per-person")
+        command(
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            tmp_path / site,
+            "--data",
+            data,
+            "--one-row-per-person",
+        )
         command("site", "approve", tmp_path / site, "--yes")
         export(tmp_path, site)
     command("federation", "receive", tmp_path / "heart", *files(tmp_path), "--yes")
@@ -191,7 +199,7 @@ def test_a_file_says_nothing_about_columns_that_are_not_of_the_study(place):
     rows = [f"{line},{i % 2},{'yes' if i % 3 else 'no'}" for i, line in enumerate(lines)]
     data.write_text("\n".join([f"{head},hidden_number,hidden_category", *rows]) + "\n")
     shutil.rmtree(place / "north")
-    command("site", "summarize", place / "north", "--data", data, "--person", "id")
+    command("site", "summarize", "--no-sensitive-columns", place / "north", "--data", data, "--person", "id")
     command("site", "approve", place / "north", "--yes")
     export(place, "north", "--plain", "--overwrite")
     whole = SummaryFolder(place / "north").read()
@@ -228,6 +236,14 @@ def edited_body(place):
     values["body"][1] = ("A" if line[0] != "A" else "B") + line[1:]
     path.write_text(json.dumps(values))
     return "was changed after east signed it"
+
+
+def with_a_second_header(place):
+    """A reader of the text would see another purpose than the one that was signed."""
+    path = files(place)[0]
+    shown = '"header": {"study": {"purpose": "Find nothing"}},'
+    path.write_text(path.read_text().replace('"header"', f'{shown} "header"', 1))
+    return "cut off or damaged"
 
 
 def resigned(place):
@@ -307,6 +323,7 @@ REFUSED = [
     cut,
     edited_header,
     edited_body,
+    with_a_second_header,
     resigned,
     for_somebody_else,
     of_another_study,
@@ -370,7 +387,16 @@ def test_every_changed_byte_of_a_file_is_found(made, tmp_path):
 
 def test_a_lost_site_may_return_with_a_new_key(place):
     shutil.rmtree(place / "east")
-    command("site", "summarize", place / "east", "--data", place / "east.csv", "--person", "id")
+    command(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        place / "east",
+        "--data",
+        place / "east.csv",
+        "--person",
+        "id",
+    )
     command("site", "approve", place / "east", "--yes")
     export(place, "east", "--overwrite")
     receive = ("federation", "receive", place / "heart", files(place)[0], "--yes")
@@ -451,7 +477,7 @@ def test_an_update_is_a_further_file(place):
     more = csv_of(place / "more.csv", 9, 40, "q").read_text().splitlines()[1:]
     data.write_text(data.read_text() + "\n".join(more) + "\n")
     old = open_file(files(place)[1]).header
-    command("site", "summarize", place / "north", "--data", data)
+    command("site", "summarize", "--no-sensitive-columns", place / "north", "--data", data)
     command("site", "approve", place / "north", "--yes")
     export(place, "north", "--overwrite")
     new = open_file(files(place)[1]).header
@@ -478,7 +504,16 @@ def test_a_policy_may_forbid_that_the_table_leaves(made, rules, message):
 
 
 def test_a_table_that_nobody_approved_does_not_leave(made, tmp_path):
-    command("site", "summarize", tmp_path / "west", "--data", made / "north.csv", "--person", "id")
+    command(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        tmp_path / "west",
+        "--data",
+        made / "north.csv",
+        "--person",
+        "id",
+    )
     words = ["--to", made / "heart" / "heart-key.json", "--study", made / "heart" / "study.toml"]
     out = tmp_path / "west.unpooled"
     shown = command("site", "export", tmp_path / "west", *words, "-o", out, "--yes", fails=True)

@@ -155,14 +155,26 @@ def test_a_query_within_the_folder_updates_the_table_of_a_moved_site(table, tmp_
         db.executemany("INSERT INTO people VALUES (?, ?, ?)", rows)
     monkeypatch.chdir(old)
     for words in (
-        ("summarize", ".", "--data", database, "--query", "cohort.sql", "--person", "patient_id"),
+        (
+            "summarize",
+            ".",
+            "--no-sensitive-columns",
+            "--data",
+            database,
+            "--query",
+            "cohort.sql",
+            "--person",
+            "patient_id",
+        ),
         ("approve", ".", "--table", "--yes"),
     ):
         result = CliRunner().invoke(app, ["site", *map(str, words)])
         assert result.exit_code == 0, result.output
     monkeypatch.chdir(tmp_path)
     old.rename(new)
-    result = CliRunner().invoke(app, ["site", "summarize", str(new), "--data", str(database)])
+    result = CliRunner().invoke(
+        app, ["site", "summarize", "--no-sensitive-columns", str(new), "--data", str(database)]
+    )
     assert result.exit_code == 0, result.output
     assert "Nothing changes" in result.output
 

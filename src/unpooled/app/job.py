@@ -109,16 +109,16 @@ class Job:
 
         If columns are named, no others are read, except for summary tables.
         """
-        sources = settings.get("tables") or dict.fromkeys(files)
-        if any(is_summary_file(given or name) for name, given in sources.items()):
+        tables: Mapping[str, Any] | None = settings.get("tables")
+        if any(map(is_summary_file, files if tables is None else tables.values())):
             summary = None if summary == SummarySettings() else summary
             if settings.get("protect", "none") == "none":  # the tables in the files protect
                 settings["protect"] = "summary"
         if summary is not None and settings.get("protect") != "summary":
             if summary != SummarySettings():
                 raise InputError(
-                    "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, --log "
-                    "and --consumption are options of summary tables. Add --protect summary."
+                    "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, "
+                    "--diverse, --log and --consumption are options of summary tables. Add --protect summary."
                 )
             summary = None
         if not isinstance(preparation_options.columns, str):
@@ -262,6 +262,7 @@ class Job:
             ("--person", self.summary.person if self.summary else "", ""),
             ("--not-a-person", ",".join(self.summary.not_a_person) if self.summary else "", ""),
             ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
+            ("--diverse", ",".join(self.summary.diverse) if self.summary else "", ""),
             ("--log", ",".join(self.summary.log) if self.summary else "", ""),
             ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
             ("--min-cluster-size", self.minimum if self.protect == "raw" else 5, 5),

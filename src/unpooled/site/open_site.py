@@ -379,7 +379,12 @@ def _check_settings(required: SummarySettings, made: SummarySettings, min_group_
             f"[protect] max_share = {required.max_share:g}, but the summary table was made with "
             f"{made.max_share:g}"
         )
-    for name in ("person", "sensitive", "log", "consumption"):
+    if required.diverse and made.diverse_by > required.diverse_by:
+        raise PolicyError(
+            f"[protect] diverse_by = {required.diverse_by:g}, but the summary table was made with "
+            f"{made.diverse_by:g}"
+        )
+    for name in ("person", "sensitive", "diverse", "log", "consumption"):
         rule, setting = getattr(required, name), getattr(made, name)
         if rule and rule != setting:
             raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")

@@ -17,8 +17,10 @@ from unpooled.app.cli.review_commands import write_page
 from unpooled.app.cli.site_commands import FederationName, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import (
     ROWS,
+    AllowSecondFolder,
     Only,
     StudyColumns,
+    data_source,
     make,
     read_by,
     settings_of,
@@ -67,6 +69,7 @@ def join(
             help="The federation was set up anew, with another authority: end the membership in the old one.",
         ),
     ] = False,
+    allow_second_folder: AllowSecondFolder = False,
 ) -> None:
     """Join a federation by invitation, and answer its queries under the site's own rules.
 
@@ -93,7 +96,9 @@ def join(
     _check_policy(place, invitation, policy, relay is not None)
     membership = place.accept(invitation, set_up_anew=set_up_anew)
     _write_policy(place, policy, relay is not None)
-    settings = _settled(place, relay, reading, grouping, data, columns, only)
+    settings = _settled(
+        place, relay, reading, grouping, data, columns, only, allow_second_folder=allow_second_folder
+    )
     _serve(place, membership, settings, background)
 
 
@@ -125,7 +130,9 @@ def start(
     memberships = place.chosen(federation)
     about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
     relay = checked_relay(place, None, downstream, None, about_data)
-    settings = _settled(place, relay, reading, grouping, data, columns, only)
+    settings = _settled(
+        place, relay, reading, grouping, data, columns, only, allow_second_folder=True
+    )  # join has asked
     if len(memberships) > 1 and not background:
         _serve_all(place, memberships)
         return
@@ -201,8 +208,12 @@ def _settled(
     data: str | None,
     columns: str | None,
     only: str | None,
+    *,
+    allow_second_folder: bool,
 ) -> "SiteSettings | RelaySettings":
     """Return the settings of the site after making the files that it lacks; prints what it answers from."""
+    from unpooled.site.folder_register import one_folder
+
     _check_rules_exist(place)
     if relay is not None:
         place.open_audit_trail()
@@ -213,7 +224,11 @@ def _settled(
     from_summary = own.rules().protect.mode == "summary"
     place.open_audit_trail(from_summary)
     if from_summary:
-        _make_table(place, own, grouping, columns)
+        _make_table(place, own, grouping, columns, allow_second_folder=allow_second_folder)
+    else:
+        source = data_source(own.data, own.reading())
+        with one_folder(place.path, source, allow_second=allow_second_folder):
+            pass  # the site answers from its rows
     print_site(own)
     own.write()
     return own
@@ -399,7 +414,12 @@ def _settings(
 
 
 def _make_table(
-    place: "SiteFolder", settings: "SiteSettings", grouping: o.SummaryOptions, columns: str | None
+    place: "SiteFolder",
+    settings: "SiteSettings",
+    grouping: o.SummaryOptions,
+    columns: str | None,
+    *,
+    allow_second_folder: bool,
 ) -> None:
     """Make the site's summary table if there is none. A changed file changes nothing once there is one."""
     from unpooled.site.table_store import SummaryFolder
@@ -415,7 +435,14 @@ def _make_table(
     if not settings.data:
         raise InputError(f"{place.path}: there is no summary table. Make one with --data FILE.")
     rules = settings.rules()
-    make(folder, settings.data, rules, settings.reading(), settings_of(rules, grouping, columns))
+    make(
+        folder,
+        settings.data,
+        rules,
+        settings.reading(),
+        settings_of(rules, grouping, columns),
+        allow_second_folder=allow_second_folder,
+    )
     typer.echo(f"written: {write_page(table)}: open it to review the table")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.option_types import PROTECT
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.errors import InputError, PolicyError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from unpooled.data.table import Table
     from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.privacy.microaggregation.renew import Renewal
+    from unpooled.site.folder_register import DataSource
     from unpooled.site.policy import Policy
     from unpooled.site.table_store import SummaryFolder
 
@@ -30,6 +32,13 @@ StudyColumns = Annotated[
     typer.Option(help="Columns that studies are about; the grouping weighs the others a third: age,bmi"),
 ]
 Only = Annotated[str | None, typer.Option(help="The only columns to read: age,bmi,sex")]
+AllowSecondFolder = Annotated[
+    bool,
+    typer.Option(
+        "--allow-second-folder",
+        help="Accept data of which another site folder of yours holds a summary table or answers queries.",
+    ),
+]
 _UPDATE = "Updates"
 
 
@@ -43,12 +52,17 @@ def summarize(
     policy: PolicyFile = None,
     columns: StudyColumns = None,
     only: Only = None,
+    no_sensitive_columns: Annotated[
+        bool,
+        typer.Option(help="State that no column is sensitive.", rich_help_panel=PROTECT),
+    ] = False,
     second_table: Annotated[
         str,
         typer.Option(
             help="Make a second table although there is one. Without the right text, the error names it."
         ),
     ] = "",
+    allow_second_folder: AllowSecondFolder = False,
     keep_changed: Annotated[
         bool,
         typer.Option(
@@ -76,9 +90,10 @@ def summarize(
 
     It needs no federation, and nothing leaves this machine. The site answers from a new or updated table only
     after unpooled site approve. Until then, the command makes it anew. An update reads the file as the first
-    time, unless options change that. The first table needs --person or --one-row-per-person.
+    time, unless options change that. The first table needs --person or --one-row-per-person, and its
+    sensitive columns: --diverse, --sensitive or --no-sensitive-columns.
 
-    unpooled site summarize north --data patients.csv --person patient_id --columns age,bmi
+    unpooled site summarize north --data patients.csv --person patient_id --diverse diagnosis
     """
     from unpooled.site.table_store import SummaryFolder
 
@@ -90,16 +105,26 @@ def summarize(
                 "approved summary table to update"
             )
         rules = find_policy(folder, policy)
-        make(folder, data, rules, read_by(reading, only), settings_of(rules, grouping, columns), second_table)
+        settings = settings_of(rules, grouping, columns, no_sensitive_columns)
+        _check_sensitive_declared(data, settings)
+        make(
+            folder,
+            data,
+            rules,
+            read_by(reading, only),
+            settings,
+            second_table,
+            allow_second_folder=allow_second_folder,
+        )
         typer.echo(
             f"unpooled site review {folder} opens it; unpooled site approve {folder} lets the site answer "
             "from it."
         )
         return
-    if policy is not None or grouping.is_set or columns or only:
-        settings = settings_of(find_policy(folder, policy), grouping, columns)
+    if policy is not None or grouping.is_set or columns or only or no_sensitive_columns:
+        settings = settings_of(find_policy(folder, policy), grouping, columns, no_sensitive_columns)
         _check_unchanged(place, settings, o.names(only))
-    _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite)
+    _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite, allow_second_folder)
 
 
 def find_policy(folder: Path, policy: Path | None) -> "Policy":
@@ -117,7 +142,9 @@ def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
     return replace(reading.reading(), columns=o.names(only) if only else None)
 
 
-def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None) -> "SummarySettings":
+def settings_of(
+    rules: "Policy", grouping: o.SummaryOptions, columns: str | None, no_sensitive_columns: bool = False
+) -> "SummarySettings":
     """Return how to make the summary table: as the policy sets it, and where it sets nothing, the options."""
     from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.site.policy import check_declared
@@ -127,7 +154,7 @@ def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None
             f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no summary table'
         )
     fixed, chosen = rules.protect.settings(), grouping.settings(o.names(columns))
-    for name in ("person", "sensitive", "log", "consumption"):
+    for name in ("person", "sensitive", "diverse", "log", "consumption"):
         value, option = getattr(fixed, name), getattr(chosen, name)
         if value and option and value != option:
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
@@ -143,7 +170,19 @@ def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None
         fixed.max_share,
         chosen.one_row_per_person,
         chosen.not_a_person,
+        chosen.diverse or fixed.diverse,
+        fixed.diverse_by,
+        no_sensitive_columns,
     )
+
+
+def _check_sensitive_declared(data: str, settings: "SummarySettings") -> None:
+    if not settings.sensitive_declared:
+        raise InputError(
+            f"{data}: nobody declared which columns are sensitive. Use --diverse COLUMN for a column that "
+            "nobody may learn of a person, such as a diagnosis: no group then has too many equal values. Use "
+            "--sensitive COLUMN to let the grouping only ignore a column, or --no-sensitive-columns."
+        )
 
 
 # ---------------------------------------------------------------- the first table
@@ -156,14 +195,18 @@ def make(
     reading: "Reading",
     settings: "SummarySettings",
     second_table: str = "",
+    *,
+    allow_second_folder: bool = False,
 ) -> None:
     """Read a file and write its summary table into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
 
+    from unpooled.app.pages.risk_sentences import measured
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.rare_categories import merged_categories
-    from unpooled.site.table_notes import record_rare_categories
+    from unpooled.site.folder_register import one_folder
+    from unpooled.site.table_notes import record_notes
     from unpooled.site.table_store import SummaryFolder
     from unpooled.storage.portable_paths import portable
 
@@ -186,15 +229,20 @@ def make(
         table = read_table(data, reading, on_blank_rows=blank.append, whole=True)
         line.activity("looking for columns that identify people")
         table, left_out = _checked_people(data, table, reading, settings)
-        made = place.make(
-            table,
-            settings,
-            second_table=second_table,
-            progress=lambda step, share: line.activity(f"{step}: {share:.0%}"),
-            reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
-        )
+        with one_folder(
+            folder, data_source(data, reading, table, settings), allow_second=allow_second_folder
+        ):
+            made = place.make(
+                table,
+                settings,
+                second_table=second_table,
+                progress=lambda step, share: line.activity(f"{step}: {share:.0%}"),
+                reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
+            )
         merged = merged_categories(table, settings, made)
-        record_rare_categories(place.path, merged)
+        line.activity("measuring risks")
+        risks = measured(table, settings)
+        record_notes(place.path, merged, risks)
     typer.echo(
         f"written: {place.path}: {counted(made.people.sum(), 'person')} in {counted(len(made), 'group')} of "
         f"at least {made.min_group_size}; digest {place.digest[:16]}"
@@ -207,8 +255,21 @@ def make(
     if merged:
         rare = ", ".join(f"{name} ({counted(people, 'person')})" for name, people in merged.items())
         typer.echo(f"rare categories count as the most common one: {rare}")
-    for sentence in _without_cells(made):
+    for sentence in (*_without_cells(made), *risks):
         typer.echo(sentence)
+
+
+def data_source(
+    data: str, reading: "Reading", table: "Table | None" = None, settings: "SummarySettings | None" = None
+) -> "DataSource":
+    """Return the data of a site for the register of site folders, with the ids of its people if known."""
+    from unpooled.privacy.microaggregation.people import People
+    from unpooled.site.folder_register import DataSource
+
+    part = reading.sheet or ("" if reading.query is None else Path(reading.query).read_text(encoding="utf-8"))
+    if table is None or settings is None or not settings.person:
+        return DataSource(data, part)
+    return DataSource(data, part, tuple(map(str, People(table, settings).ids)))
 
 
 def _print_blank(blank: list[int], data: str) -> None:
@@ -310,6 +371,8 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
             "not_a_person",
             "columns",
             "sensitive",
+            "diverse",
+            "no_sensitive_columns",
             "log",
             "consumption",
         )
@@ -317,6 +380,8 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
     ]
     if settings.consumption and settings.max_share != made.max_share:
         different.append("max_share")
+    if settings.diverse and settings.diverse_by != made.diverse_by:
+        different.append("diverse_by")
     known = _first_reading(place.folder).get("columns")
     if only and known and {*only, made.person} - {""} != set(known):
         different.append("only")
@@ -336,11 +401,13 @@ def _update(
     extra_spread: float | None,
     people_out: Path | None,
     overwrite: bool,
+    allow_second_folder: bool,
 ) -> None:
     """Plan the update of a summary table, write it beside the table, and print its effect."""
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.renew import NEW_PENDING, PENDING
+    from unpooled.site.folder_register import one_folder
     from unpooled.site.table_changes import check_registered, renew
 
     folder = place.folder
@@ -353,7 +420,9 @@ def _update(
         how = _reading(folder, reading, place.settings().person)
         table = read_table(data, how, on_blank_rows=blank.append)
         line.activity("planning the update")
-        plan = renew(place, table, keep_changed=keep_changed, extra_spread=extra_spread)
+        source = data_source(data, how, table, place.settings())
+        with one_folder(folder, source, allow_second=allow_second_folder):
+            plan = renew(place, table, keep_changed=keep_changed, extra_spread=extra_spread)
     if people_out is not None:
         _write_people(people_out, plan)
     _print_blank(blank, data)

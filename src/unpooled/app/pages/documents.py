@@ -17,7 +17,7 @@ from unpooled.app.pages import audit_page, dpia, table_page
 from unpooled.errors import InputError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.site.audit import overview
-from unpooled.site.table_notes import rare_categories_in
+from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ReadOnlySummaryFolder
 
 _LARGEST = 64 << 20  # bytes of a report
@@ -48,8 +48,14 @@ class Documents:
 
     def _summary(self) -> str:
         place = ReadOnlySummaryFolder(self._folder)
-        rare = rare_categories_in(place.path)
-        return table_page.page(place.read(), place.settings(), place.approved, place.digest, rare=rare)
+        return table_page.page(
+            place.read(),
+            place.settings(),
+            place.approved,
+            place.digest,
+            rare=rare_categories_in(place.path),
+            risks=risks_in(place.path),
+        )
 
     def _audit(self) -> str:
         return audit_page.page(overview.read(self._folder, only_look=True))
