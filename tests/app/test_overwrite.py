@@ -92,6 +92,14 @@ FILES = {
         lambda d, out: ["site", "review", d / "site", "--csv", out],
         ("site/summary/table.csv", "site/summary/about.json", "a.csv"),
     ),
+    ("site export", "out"): Writing(
+        lambda d, out: [
+            *("site", "export", d / "updated", "--yes", "--to", d / "key" / "key-key.json"),
+            *("--study", d / "study.toml", "-o", out),
+        ],
+        ("key/key-key.json", "study.toml", "updated/summary/table.csv"),
+        at="new.unpooled",
+    ),
     ("example", "out", "run"): Writing(
         lambda d, out: ["example", "penguins", "--run", "--out", out.parent], at=f"figures/{FIGURE}"
     ),
@@ -115,6 +123,9 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("site approve", "folder"),
     ("site decline", "folder"),
     ("site erase", "folder"),
+    ("site export", "folder"),  # by a line of its log
+    ("federation key", "folder"),
+    ("federation receive", "folder"),
     ("site prune", "folder"),
     ("release", "register"),
     ("federation invite", "folder"),
@@ -146,6 +157,9 @@ READ = {
     ("site restore", "archive"),
     ("site policy", "path"),
     ("site summarize", "policy"),
+    ("site export", "to"),
+    ("site export", "study"),
+    ("site export", "policy"),
     ("site dpia", "folder"),
     ("site dpia", "policy"),
     ("site dpia", "log_heads"),
@@ -221,6 +235,9 @@ def made(tmp_path_factory):
     words = ["site", "summarize", folder / "updated", "--data", folder / "people.csv", "--person", "id"]
     assert call(*words) == (0, "")
     assert call("site", "approve", "--table", "--yes", folder / "updated") == (0, "")
+    assert call("federation", "key", folder / "key") == (0, "")
+    texts = (f'{name} = "{name}"' for name in ("title", "purpose", "contact"))
+    (folder / "study.toml").write_text("\n".join([*texts, "expires = 2999-01-01", ""]))
     return folder
 
 

@@ -57,6 +57,7 @@ _KNOWN = re.compile(
             # a site, or a relay
             r"(invitation|enrolled|erasures)\.json",
             r"(private|identity)\.key",
+            r"folder\.id",
             r"log(-\d{9}-\d{9})?\.jsonl",
             r"(ledger|registry)\.sqlite",
             rf"{_NAME}\.(toml|sql)",  # its rules and its query, where they are kept in the folder

@@ -18,9 +18,11 @@ from unpooled.app.cli.review_commands import write_page
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import (
     ROWS,
+    AllowSecondFolder,
     Only,
     PolicyFile,
     StudyColumns,
+    data_source,
     make,
     read_by,
     settings_of,
@@ -66,6 +68,7 @@ def join(
             help="Another folder of the same site, to use its key here too: relays then recognise one site."
         ),
     ] = None,
+    allow_second_folder: AllowSecondFolder = False,
 ) -> None:
     """Join a federation by invitation, and answer its queries under the site's own rules.
 
@@ -86,7 +89,18 @@ def join(
         raise InputError(f"{invitation}: no such file")
     place = SiteFolder.from_path(folder if folder is not None else invitation)
     _take_part(
-        place, invitation, reading, grouping, data, policy, columns, only, downstream, identity, background
+        place,
+        invitation,
+        reading,
+        grouping,
+        data,
+        policy,
+        columns,
+        only,
+        downstream,
+        identity,
+        background,
+        allow_second_folder=allow_second_folder,
     )
 
 
@@ -128,10 +142,13 @@ def _take_part(
     downstream: Path | None,
     identity: Path | None,
     background: bool,
+    *,
+    allow_second_folder: bool = False,
 ) -> None:
     """Accept the invitation if there is one, make the files that the site lacks, and run the site."""
     from unpooled.data.readers import is_file
     from unpooled.federation.provisioning.supervisor import supervise
+    from unpooled.site.folder_register import one_folder
 
     about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
     relay = checked_relay(place, invitation, downstream, policy, about_data)
@@ -159,7 +176,11 @@ def _take_part(
         from_summary = settings.rules().protect.mode == "summary"
         place.open_audit_trail(from_summary)
         if from_summary:
-            _make_table(place, settings, grouping, columns)
+            _make_table(place, settings, grouping, columns, allow_second_folder=allow_second_folder)
+        else:
+            source = data_source(settings.data, settings.reading())
+            with one_folder(place.path, source, allow_second=allow_second_folder):
+                pass  # the site answers from its rows
         print_site(settings)
         place.write_settings(settings)
     enrolment = _Enrolment(place)  # last: a site that is admitted has all its files
@@ -294,7 +315,12 @@ def _settings(
 
 
 def _make_table(
-    place: "SiteFolder", settings: "SiteSettings", grouping: o.SummaryOptions, columns: str | None
+    place: "SiteFolder",
+    settings: "SiteSettings",
+    grouping: o.SummaryOptions,
+    columns: str | None,
+    *,
+    allow_second_folder: bool,
 ) -> None:
     """Make the site's summary table if there is none. A changed file changes nothing once there is one."""
     from unpooled.site.table_store import SummaryFolder
@@ -310,7 +336,14 @@ def _make_table(
     if not settings.data:
         raise InputError(f"{place.path}: there is no summary table. Make one with --data FILE.")
     rules = settings.rules()
-    make(folder, settings.data, rules, settings.reading(), settings_of(rules, grouping, columns))
+    make(
+        folder,
+        settings.data,
+        rules,
+        settings.reading(),
+        settings_of(rules, grouping, columns),
+        allow_second_folder=allow_second_folder,
+    )
     typer.echo(f"written: {write_page(table)}: open it to review the table")
 
 
