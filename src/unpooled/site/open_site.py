@@ -46,7 +46,7 @@ from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
 from unpooled.site.site import Site
-from unpooled.site.steps import (
+from unpooled.site.chain_steps import (
     AnswerStep,
     ChargedAnswers,
     FailureStep,

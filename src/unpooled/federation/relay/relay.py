@@ -37,7 +37,7 @@ from unpooled.site.guards import RequestIdGuard, SingleSourceGuard, source_diges
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
+from unpooled.site.chain_steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 
 if TYPE_CHECKING:
