@@ -109,7 +109,7 @@ EDITS = {
     "an answer is gone": ["DELETE FROM responses WHERE rowid = 1"],
     "a charge is moved to another run": ["UPDATE releases SET run = 'other' WHERE rowid = 1"],
     "the state of a sum is gone": ["DELETE FROM sums"],
-    "a key is pinned": ["INSERT INTO pinned VALUES ('b', x'00')"],
+    "a key is pinned": ["INSERT INTO pinned VALUES ('', 'b', x'00')"],
     "a link is gone": ["DELETE FROM chain WHERE seq = 3"],
     "a link tells otherwise": ["UPDATE chain SET entry = replace(entry, '0.0001', '0.0')"],
     "links as of an earlier version": [

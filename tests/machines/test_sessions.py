@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol import codec
 from unpooled.protocol.run_loop import run_from_checkpoint
-from unpooled.site.session import RunTerms, SiteSession, SiteSettings
+from unpooled.site.session import MembershipFile, RunTerms, SiteSession, SiteSettings
 from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.file_locks import is_locked, locked
 
@@ -328,8 +329,13 @@ def terms(settings):
 
 
 def test_settings_are_the_same_after_writing_and_reading(settings, tmp_path):
-    settings.write(tmp_path / "s.json")
-    assert SiteSettings.read(tmp_path / "s.json") == settings
+    folder = Path(settings.folder)
+    folder.mkdir(exist_ok=True)
+    settings.write()
+    MembershipFile("a", "ab", str(folder), str(folder / "federations" / "f")).write(folder / "m.json")
+    own = {"authority": "ab", "membership": str(folder / "federations" / "f")}
+    expected = replace(settings, policy=str(folder / "policy.toml"), **own)
+    assert SiteSettings.read(folder / "m.json") == expected
 
 
 def test_the_site_decides_how_its_file_is_read(settings):
