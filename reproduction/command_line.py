@@ -129,11 +129,11 @@ def reproduce(
         if stored:
             e = recorded.only_stored(e, Store(out), sources, runs=n)
         small = quick or (keep and e.name in RECORDED_QUICK)
-        (one,) = finish([e], sources, out, quick=small, runs=n, jobs=count, watch=progress_bar)
-        finished.append(one)
-        if keep:
-            recorded.record(one)
-        _print(console, one, write(one, out))
+        for one in finish([e], sources, out, quick=small, runs=n, jobs=count, watch=progress_bar):
+            finished.append(one)
+            if keep:
+                recorded.record(one)
+            _print(console, one, write(one, out))
     if keep:
         _write_pages(console)
     seconds = time.perf_counter() - start

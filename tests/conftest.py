@@ -63,6 +63,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker("quick")
 
 
+def _register(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNPOOLED_REGISTER", str(tmp_path_factory.mktemp("register")))
+        yield
+
+
+# Every test, and every fixture of a wider scope, has a register of site folders of its own.
+_register_of_test = pytest.fixture(autouse=True, name="_register_of_test")(_register)
+_register_of_module = pytest.fixture(autouse=True, scope="module", name="_register_of_module")(_register)
+_register_of_run = pytest.fixture(autouse=True, scope="session", name="_register_of_run")(_register)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     """scikit-learn's k-means on small data is many times slower with threads that wait for each other."""

@@ -101,6 +101,14 @@ FILES = {
         lambda d, out: ["site", "review", d / "site", "--csv", out],
         ("site/summary/table.csv", "site/summary/about.json", "a.csv"),
     ),
+    ("site export", "out"): Writing(
+        lambda d, out: [
+            *("site", "export", d / "updated", "--yes", "--to", d / "key" / "key-key.json"),
+            *("--study", d / "study.toml", "-o", out),
+        ],
+        ("key/key-key.json", "study.toml", "updated/summary/table.csv"),
+        at="new.unpooled",
+    ),
     ("example", "out", "run"): Writing(
         lambda d, out: ["example", "penguins", "--run", "--out", out.parent], at=f"figures/{FIGURE}"
     ),
@@ -117,13 +125,16 @@ FOLDERS = {
 CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("resume", "folder"),
     ("site join", "folder"),
-    ("site join", "identity"),
     ("site start", "folder"),
+    ("site confirm", "folder"),
     ("site summarize", "folder"),
     ("site review", "folder"),  # by the decisions of its officer
     ("site approve", "folder"),
     ("site decline", "folder"),
     ("site erase", "folder"),
+    ("site export", "folder"),  # by a line of its log
+    ("federation key", "folder"),
+    ("federation receive", "folder"),
     ("site prune", "folder"),
     ("release", "register"),
     ("federation invite", "folder"),
@@ -147,7 +158,6 @@ READ = {
     ("site join", "invitation"),
     ("site join", "policy"),
     ("site join", "downstream"),
-    ("site start", "policy"),
     ("site start", "downstream"),
     ("site status", "folder"),
     ("site stop", "folder"),
@@ -155,6 +165,9 @@ READ = {
     ("site restore", "archive"),
     ("site policy", "path"),
     ("site summarize", "policy"),
+    ("site export", "to"),
+    ("site export", "study"),
+    ("site export", "policy"),
     ("site dpia", "folder"),
     ("site dpia", "policy"),
     ("site dpia", "log_heads"),
@@ -247,6 +260,9 @@ def made(tmp_path_factory):
     ]
     assert call(*words) == (0, "")
     assert call("site", "approve", "--table", "--yes", folder / "updated") == (0, "")
+    assert call("federation", "key", folder / "key") == (0, "")
+    texts = (f'{name} = "{name}"' for name in ("title", "purpose", "contact"))
+    (folder / "study.toml").write_text("\n".join([*texts, "expires = 2999-01-01", ""]))
     return folder
 
 
@@ -507,16 +523,15 @@ def test_a_federation_is_never_replaced(there):
 
 def test_a_site_joins_in_a_folder_that_is_its_own(there):
     invitation, site = there / "fed" / "invitations" / "a.json", there / "joined"
-    (site / "engine" / "local").mkdir(parents=True)
-    (site / "engine" / "local" / "mine.txt").write_bytes(MINE)
-    words = ["site", "join", invitation, "--folder", site]
+    (site / "federations" / "fed").mkdir(parents=True)
+    (site / "federations" / "fed" / "mine.txt").write_bytes(MINE)
+    words = ["site", "join", site, invitation]
     refused(there, *words, says="is not empty, and not the folder of a site")
-    shutil.rmtree(site / "engine")
+    shutil.rmtree(site / "federations")
     (site / "rows.csv").write_bytes(MINE)
     for _ in range(2):  # the second time with the same key
         code, err = call(*words)
         assert (code, "has no data yet" in err) == (1, True)
     assert (site / "rows.csv").read_bytes() == MINE
-    refused(
-        there, "site", "join", site / "invitation.json", "--folder", site, says="invitation.json is an input"
-    )
+    kept = site / "federations" / "fed" / "invitation.json"
+    refused(there, "site", "join", site, kept, says="invitation.json is an input")

@@ -339,13 +339,16 @@ def test_a_server_that_does_not_run_is_stopped(heart):
 # ---------------------------------------------------------------- join and start
 
 
-def test_join_takes_an_invitation_and_start_a_folder(north, tmp_path):
-    assert f"unpooled site start {north}" in refused("site", "join", north)
+def test_join_takes_a_folder_and_an_invitation_and_start_a_folder(north, tmp_path):
     invitation = Path(tmp_path / "north.json")
+    assert "no such file" in refused("site", "join", north, invitation)
     invitation.write_text("{}")
-    assert f"unpooled site join {invitation}" in refused("site", "start", invitation)
-    assert "unpooled site join INVITATION" in refused("site", "start", north)
-    assert "no such file" in refused("site", "join", tmp_path / "missing.json")
+    assert f"unpooled site join {north} {invitation}" in refused("site", "join", invitation, north)
+    assert f"unpooled site join FOLDER {invitation}" in refused("site", "start", invitation)
+    assert f"unpooled site join {north} INVITATION" in refused("site", "start", north)
+    missing = tmp_path / "missing"
+    assert f"{missing}: no such folder. Give the folder" in refused("site", "join", missing, invitation)
+    assert not missing.exists()
 
 
 # ---------------------------------------------------------------- examples and exports

@@ -81,7 +81,7 @@ print(unpooled("predict", "run", files[0], "--out", "labels.csv")[0], os.path.ex
 @pytest.mark.parametrize(
     ("command", "subject"),
     [
-        ("site join north.json", "site join"),
+        ("site join north heart.json", "site join"),
         ("federation serve f", "federation serve"),
         ("federation init f --name x --address x --site a", "federation init"),
         ("site status north", "site status"),

@@ -63,7 +63,17 @@ def repeated_people(seed: int) -> Generated:
             x = np.round(20 + 5 * x)
         columns[f"m{j}"] = np.round(x, 4) if shape < 0.85 else np.array(["low", "mid", "high"])[_thirds(x)]
         j += 1
+    _drop_cells(rng, columns)
     return Generated(Table.from_columns(columns), name, tuple(constants), n / people)
+
+
+def _drop_cells(rng: np.random.Generator, columns: dict[str, np.ndarray]) -> None:
+    """Drop cells of some measurements, in half of the tables."""
+    if rng.random() < 0.5:
+        for name in columns:
+            if name.startswith("m") and columns[name].dtype.kind == "f" and rng.random() < 0.3:
+                gone = rng.random(len(columns[name])) < rng.uniform(0.02, 0.3)
+                columns[name] = np.where(gone, np.nan, columns[name])
 
 
 def constant_columns(rng, people: int, who: np.ndarray, most: int) -> dict[str, np.ndarray]:
@@ -91,7 +101,10 @@ def _thirds(x: np.ndarray) -> np.ndarray:
 
 
 def ordinary(seed: int) -> Table:
-    """Return a table of one row per person, with strong categories that shape some columns or all."""
+    """Return a table of one row per person, with strong categories that shape some columns or all.
+
+    In some tables the wards differ a little in every column, or a category has an effect only for one sex.
+    """
     rng = np.random.default_rng((93, seed))
     n = int(np.exp(rng.uniform(np.log(60), np.log(20_000))))
     width = int(rng.integers(4, 21))
@@ -114,6 +127,14 @@ def ordinary(seed: int) -> Table:
         values = rng.choice(k, n, p=shares)
         shaped = rng.random(numbers) < rng.uniform(0.1, 0.5)
         X += (rng.normal(0, rng.uniform(0.3, 2), (k, numbers)) * shaped)[values]
+        if rng.random() < 0.2:  # an intraclass correlation of 0 to 0.04 in every column, as between clinics
+            size = rng.uniform(0.05, 0.2)
+            X += rng.normal(0, size, (k, numbers))[values]
+            age = np.clip(age + 16 * rng.normal(0, size, k)[values], 18, 95)
+            columns["age"] = np.round(age)
+        if rng.random() < 0.2:  # an interaction
+            some = rng.random(numbers) < 0.3
+            X += (rng.normal(0, rng.uniform(0.3, 1), (k, numbers)) * some)[values] * sex[:, None]
         text = rng.random() < 0.6
         columns[str(name)] = np.array([f"{name} {i}" for i in range(k)])[values] if text else values + 1.0
         if rng.random() < 0.15:  # what is known of the category
@@ -132,6 +153,7 @@ def ordinary(seed: int) -> Table:
         columns[f"m{j}"] = np.round(x, 3) if shape < 0.85 else np.array(["low", "mid", "high"])[_thirds(x)]
     if rng.random() < 0.3:
         columns["sid"] = rng.permutation(n) + 1000.0
+    _drop_cells(rng, columns)
     return Table.from_columns(columns)
 
 

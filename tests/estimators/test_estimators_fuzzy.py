@@ -14,8 +14,6 @@ from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, LocalFederati
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.mark.filterwarnings("ignore:centres .* coincide")  # some checks draw rows without any cluster
 @parametrize_with_checks([FederatedFuzzyCMeans(n_clusters=3, random_state=0)])

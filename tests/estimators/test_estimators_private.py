@@ -15,8 +15,6 @@ from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
 from unpooled.privacy.dp.noise import BudgetAccountant
 from unpooled.site import Guard
 
-pytestmark = pytest.mark.quick
-
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 SITES = np.arange(len(X)) % 3
 DP = Gaussian(1.0, lower=-15, upper=15)

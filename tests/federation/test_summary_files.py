@@ -238,6 +238,14 @@ def edited_body(place):
     return "was changed after east signed it"
 
 
+def with_a_second_header(place):
+    """A reader of the text would see another purpose than the one that was signed."""
+    path = files(place)[0]
+    shown = '"header": {"study": {"purpose": "Find nothing"}},'
+    path.write_text(path.read_text().replace('"header"', f'{shown} "header"', 1))
+    return "cut off or damaged"
+
+
 def resigned(place):
     """Somebody signs the same content with a key of their own, under the name of the site."""
     path = files(place)[0]
@@ -315,6 +323,7 @@ REFUSED = [
     cut,
     edited_header,
     edited_body,
+    with_a_second_header,
     resigned,
     for_somebody_else,
     of_another_study,

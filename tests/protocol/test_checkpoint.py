@@ -18,8 +18,6 @@ from unpooled.errors import CheckpointError, InputError
 from unpooled.protocol import checkpoint, codec
 from unpooled.protocol.questions.cluster_sums import Moments
 
-pytestmark = pytest.mark.quick
-
 ALGORITHM = DWF(k=3, init="random", learning_rate=0.3, momentum=0.5, min_rounds=15, max_rounds=15)
 
 

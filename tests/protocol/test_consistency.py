@@ -23,8 +23,6 @@ from unpooled.protocol.questions.cluster_sums import (
 from unpooled.protocol.questions.description import AskProfile
 from unpooled.site import Guard
 
-pytestmark = pytest.mark.quick
-
 CENTERS = np.array([[[0.0, 0.0], [8.0, 8.0]]])
 
 

@@ -32,8 +32,6 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.typing import FloatArray
 
-pytestmark = pytest.mark.quick
-
 ROWLESS = (*STAGES, AskMembers)  # a relay answers the last, and a site refuses it
 
 

@@ -7,10 +7,11 @@ alpha server learning rate, beta client learning rate. Weights are the counts of
 cluster below 1% of the ROUND's sampled rows for 20 rounds in a row gets a new uniform position and no
 velocity.
 
-The captions give two numbers for alpha, (1, 0.5), and the text does not explain the second. ``as_published``
-reads a rate of 1 that decays as t^-0.5: of the readings that we tried it is nearest to the figures, though
-it does not give all of them (docs/papers/triebe.md). ``as_published_code`` is the authors' repository, whose code is three months older
-than the paper: a rate of 1 and a momentum of 0.5, an exponential mean, v = m v + (1 - m) lr u; C += v.
+The captions give two numbers for alpha, (1, 0.5), and the text does not explain the second.
+``as_published`` reads a rate of 1 that decays as t^-0.5: of the readings that we tried it is nearest to the
+figures, though it does not give all of them (docs/papers/triebe.md). ``as_published_code`` is the authors'
+repository, whose code is three months older than the paper: a rate of 1 and a momentum of 0.5, an
+exponential mean, v = m v + (1 - m) lr u; C += v.
 
 The default starts like every other method; the two presets start uniformly on [0, K + 1], for the authors'
 1-D data, and run all T rounds.

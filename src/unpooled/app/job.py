@@ -109,8 +109,8 @@ class Job:
 
         If columns are named, no others are read, except for summary tables.
         """
-        sources = settings.get("tables") or dict.fromkeys(files)
-        if any(is_summary_file(given or name) for name, given in sources.items()):
+        tables: Mapping[str, Any] | None = settings.get("tables")
+        if any(map(is_summary_file, files if tables is None else tables.values())):
             summary = None if summary == SummarySettings() else summary
             if settings.get("protect", "none") == "none":  # the tables in the files protect
                 settings["protect"] = "summary"

@@ -1,18 +1,26 @@
 """Columns that seem to identify people, some of them in several rows: found by content, and by name.
 
-An id of people has many values, and other columns vary less within a value than between values: all of them
-a little, as measurements of one person do, or some of them not at all, as age and sex. An ordinary category
-(ward, diagnosis, species) has few values, or leaves most columns as they are. A column of ordered numbers
-(age, dose) is compared with its neighbouring values, because others may depend on it smoothly.
+Three rules find them by content:
+
+- Most other columns depend on the values of an id. A column depends on values if their means differ by more
+  than chance, and if the intraclass correlation is not small: between wards or clinics it is mostly below
+  0.05, and between people who are measured several times it is 0.1 to 0.9.
+- Two other columns, such as age and sex, never change within a value, and a value has few rows.
+- Most other columns depend on the combinations of two columns, such as age and sex, and not mainly on one of
+  the two.
+
+A value of an ordered column (age, dose) is compared with the line between its neighbours, because other
+columns may depend on it smoothly.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import fdtr
 
 from unpooled.data.column_kinds import CATEGORY, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.readers.cell_text import named_as_id
@@ -23,26 +31,21 @@ _PEOPLE = {"patient", "patienten", "pat", "person", "persons", "subject", "proba
 _PEOPLE |= {"client", "customer", "insured", "user", "case", "fall"}
 _OWN = {"pid", "mrn", "ssn", "svnr", "kvnr", "patnr", "fallnr", "ahv", "uid", "uuid", "guid", "identifier"}
 _OWN |= {"fallnummer", "patientennummer", "versichertennummer"}
-_MIN_VALUES = 8  # of a column that is judged by content: a category of fewer may shape all columns
 _MIN_PEOPLE = 20  # from which a whole number for each of them is an id, and not an age
-_MIN_REPEATS, _MIN_REPEATED = 4, 0.05  # rows beyond the first of each value, and their share
-_FEW_ROWS, _SOME_ROWS = 4, 25  # per value: a column that hardly changes within values is enough, or counts
-_HARDLY = 0.02  # share of the variance within values, of a column that hardly changes
-_CHANCE = 1e-6  # that a column hardly changes by accident
-_MOST, _HALF = 1.0, 2.5  # standard deviations from chance of four fifths, and of half, of the columns
-_MANY, _MOST_OF_MANY, _HALF_OF_MANY = 8, 0.5, 1.5  # the same for many columns
-_ROUGH = 1.07, 0.30  # a squared standard normal exceeds the first with the second as probability
-_MARGIN = 0.03  # of this probability, because variances are estimated
-_CAP, _CAPPED_MEAN, _CAPPED_VARIANCE = 4.0, 0.92, 1.23  # of a squared standard normal, cut at the first
-_FEW_TRIPLES = 20  # of neighbouring values: there the share above the limit would tell too little
-_MAIN = 0.6  # a pair matters if it explains this much of what its columns explain by themselves
-_WINDOW = 10  # values on either side whose variance is compared with
-_TURNS = 0.25  # share of values at which a column that hardly changes turns; monotone ones never do
-_TARGETS = 8  # columns with few values, and as many others, by which all are judged
-_PAIRED, _PAIR_TARGETS = 12, 8  # columns of which all pairs are judged, and by how many others
-_PAIR_VALUES = 200  # of a column that is judged in pairs
-_PAIR_ROWS = 3  # per pair of values
-_PAIR_CELLS = 0.9  # share of all pairs of values that occur; of ordinary categories, all of them do
+
+# the rules
+_MIN_VALUES = 8  # of a column that is judged by content: a category of fewer may shape all columns
+_MIN_REPEATED = 0.05  # share of the rows beyond the first of each value
+_CHANCE = 1.64  # standard deviations that a mean exceeds by chance in 5% of the cases
+_MIN_ICC = 0.05  # the smallest intraclass correlation that counts
+_MOST = 0.6  # share of the other columns; a strong category shapes half of them
+_SOME_ROWS = 25  # the most rows per value, if two columns that never change are enough
+_MIXED = 0.5  # smallest ratio of variances, of combinations of two columns to each column by itself
+
+# limits of the work
+_TARGETS, _PAIR_TARGETS = 16, 8  # columns by which single columns, and pairs, are judged
+_PAIRED, _PAIR_VALUES = 12, 200  # columns of which all pairs are judged, and their most values
+_PAIR_ROWS = 3  # fewest rows per combination
 
 
 class PersonColumns(NamedTuple):
@@ -51,7 +54,7 @@ class PersonColumns(NamedTuple):
     columns: tuple[str, ...]
     values: int  # different ones
     rows: int  # that have one
-    steady: tuple[str, ...] = ()  # columns that hardly change within a value
+    steady: tuple[str, ...] = ()  # columns that never change within a value
     named: bool = False  # the name of the column says that it identifies people
 
     def __str__(self) -> str:
@@ -61,7 +64,7 @@ class PersonColumns(NamedTuple):
         if self.steady:
             more = len(self.steady) - 3
             others = f" and {more} more" if more > 0 else ""
-            text += f"; within a value {', '.join(self.steady[:3])}{others} hardly change"
+            text += f"; within a value {', '.join(self.steady[:3])}{others} never change"
         return text + ")"
 
 
@@ -71,21 +74,27 @@ def person_columns(table: Table, ignored: Sequence[str] = ()) -> list[PersonColu
     ``ignored`` columns are known not to identify people. Pairs are returned only if no single column is.
 
     >>> visits = {"code": list("aabbccddeeffgghh"), "height": [170.0, 170, 181, 181, 165, 165, 190, 190, 158,
-    ...           158, 177, 177, 169, 169, 184, 184], "pulse": [70.0, 80, 72, 66, 90, 81, 77, 65] * 2}
+    ...           158, 177, 177, 169, 169, 184, 184], "sex": list("ffmmffmmffmmffff"),
+    ...           "pulse": [70.0, 80, 72, 66, 90, 81, 77, 65] * 2}
     >>> print(person_columns(Table.from_columns(visits))[0])
-    code (8 different values in 16 rows, 2 rows each; within a value height hardly change)
+    code (8 different values in 16 rows, 2 rows each; within a value sex, height never change)
     """
     every = _columns(table)
     columns = [one for one in every if one.name not in ignored]
     targets = _some([one for one in every if one.is_target])
     found = []
     for one in columns:
-        others = [each for each in targets if each is not one]
-        effects = _effects(_Values(one.codes, one.count, one.places), others)
-        if one.is_named or _identifies(one, effects):
-            steady = tuple(each.column.name for each in effects if each.steady)
+        effects: list[_Effect] = []
+        if one.count >= _MIN_VALUES and one.rows - one.count >= max(_MIN_VALUES, _MIN_REPEATED * one.rows):
+            values = _Values(one.codes, one.count, one.places)
+            effects = [each for target in targets if target is not one and (each := values.effect(target))]
+        steady = tuple(
+            each.column.name for each in effects if each.steady and not one.is_renamed(each.column)
+        )
+        few_rows = len(steady) >= 2 and one.rows <= _SOME_ROWS * one.count
+        if one.is_named or few_rows or _most_depend(effects, _MIN_ICC):
             found.append(PersonColumns((one.name,), one.count, one.rows, steady, one.is_named))
-        one.dependence = _half([each.z for each in effects])
+        one.dependence = float(np.median([each.z for each in effects])) if effects else 0.0
     if not found:
         found = list(_pairs(columns, targets))
     return sorted(found, key=lambda one: (not one.named, -one.values))
@@ -166,6 +175,10 @@ class _CodedColumn:
     def is_number(self) -> bool:
         return self.places is not None
 
+    def is_renamed(self, other: "_CodedColumn") -> bool:
+        """Return whether the other column, if this one determines it, has another name for each value."""
+        return other.count == self.count and not other.is_number
+
     @property
     def is_target(self) -> bool:
         """True if the column can depend on others: it has repeats, or it is a measurement."""
@@ -210,8 +223,8 @@ def _columns(table: Table) -> list[_CodedColumn]:
 def _some(columns: Sequence[_CodedColumn]) -> list[_CodedColumn]:
     """Return the columns by whose dependence others are judged: those with few values, and some more."""
     by_count = sorted(columns, key=lambda one: one.count)
-    few, rest = by_count[:_TARGETS], by_count[_TARGETS:]
-    step = max(1, -(-len(rest) // _TARGETS))
+    few, rest = by_count[: _TARGETS // 2], by_count[_TARGETS // 2 :]
+    step = max(1, -(-len(rest) // (_TARGETS // 2)))
     return few + rest[::step]
 
 
@@ -229,154 +242,119 @@ def _is_named(name: str, different: int, rows: int) -> bool:
 # ---------------------------------------------------------------- what depends on the values of a column
 
 
-class _Values:
-    """The values of a column, or of a pair of columns, and the rows that have each."""
-
-    def __init__(
-        self,
-        codes: IntArray,
-        count: int,
-        places: FloatArray | None,
-        pair: tuple[IntArray, IntArray] | None = None,
-    ) -> None:
-        self._there = None if codes.min() >= 0 else codes >= 0
-        self.codes = codes if self._there is None else codes[self._there]
-        self.count, self.rows = count, len(self.codes)
-        self.sizes = np.bincount(self.codes, minlength=count)
-        self.places, self.pair = places, pair
-        self.repeats = self.rows - count
-
-    def of(self, column: _CodedColumn) -> FloatArray:
-        return column.x if self._there is None else column.x[self._there]
-
-
 class _Effect(NamedTuple):
     """How a column depends on the values of another."""
 
     column: _CodedColumn
     z: float  # standard deviations from chance
-    steady: bool  # it hardly changes within a value
-    kinds: IntArray  # of a steady column: its value by value of the other
+    icc: float  # intraclass correlation: share of the variance that is between values
+    steady: bool  # the column never changes within a value
 
 
-def _effects(values: _Values, targets: Sequence[_CodedColumn]) -> list[_Effect]:
-    """Return how columns depend on values, except for those that tell nothing about people.
+def _most_depend(effects: Sequence[_Effect], min_icc: float = 0.0) -> bool:
+    depend = sum(each.z >= _CHANCE and each.icc >= min_icc for each in effects)
+    return len(effects) >= 2 and depend >= _MOST * len(effects)
 
-    These are other names of the same values, smooth functions of them, and numbers of visits: every person
-    has each of them.
-    """
-    effects: list[_Effect] = []
-    if values.count < _MIN_VALUES or values.repeats < max(_MIN_REPEATS, _MIN_REPEATED * values.rows):
-        return effects
-    n, count, sizes = values.rows, values.count, values.sizes
-    for one in targets:
-        x = values.of(one)
-        means = np.bincount(values.codes, x, count) / sizes
-        squares = x * x
-        center, between = float(x.mean()), sizes * means**2
-        total = float(squares.sum()) - n * center**2
-        if total <= 1e-9 * n:
-            continue
-        within = max(0.0, float(squares.sum() - between.sum())) / values.repeats
-        steady = within < _HARDLY * total / n
-        if steady and one.count == count and not one.is_number:
-            continue  # another name
-        if steady and values.places is not None and _turns(means) < _TURNS * (count - 2):
-            continue  # a function
-        noise = max(within, 1e-9 * total / n)
-        ratio = float((sizes * (means - center) ** 2).sum()) / (count - 1) / noise
-        if ratio < 0.3 and values.repeats > count:
-            continue  # visits
-        if values.places is not None:
-            inside = np.maximum(np.bincount(values.codes, squares, count) - between, 0.0)
-            z = _rough(values, means, inside, noise)
-        else:
-            z = (ratio - 1) / np.sqrt(2 / (count - 1) + 2 / values.repeats)
-        kinds = np.zeros(0, dtype=np.int64)
+
+class _Means(NamedTuple):
+    """The means of a column by the values of another, which ``there`` lists."""
+
+    there: IntArray  # (v,)
+    sizes: IntArray  # (v,) rows
+    means: FloatArray  # (v,) less the mean of all rows
+    inside: FloatArray  # (v,) sums of squares around the means
+    total: float  # variance of all rows
+
+    @property
+    def within(self) -> float:
+        """The variance within values."""
+        return float(self.inside.sum() / (self.sizes.sum() - len(self.sizes)))
+
+    @property
+    def turning(self) -> float:
+        """The probability that three means in a random order are not all equal."""
+        shares = np.unique(self.means.round(9), return_counts=True)[1] / len(self.means)
+        return 1 - float((shares**3).sum())
+
+
+@dataclass
+class _Values:
+    """The values of a column, or the combinations of two columns."""
+
+    codes: IntArray  # (n,) -1 where there is none
+    count: int
+    places: FloatArray | None  # (count,) the values, if they are numbers in an order
+    pair: tuple[IntArray, IntArray] | None = None  # (count,) codes of the two columns
+
+    def effect(self, column: _CodedColumn) -> _Effect | None:
+        """Return how a column depends on the values; None if too few rows tell."""
+        m = self._means(column)
+        if m is None:
+            return None
+        ordered = self.places is not None
+        compared = self._off_neighbours(m) if ordered else self._off_others(m)
+        if compared is None:
+            return None
+        off, spread, free, noise, tau = compared
+        ratio = off**2 / np.maximum(noise * spread, 1e-12 * m.total)
+        ratio[off**2 < 1e-12 * m.total] = 0.0
+        surprise = fdtr(1, free, ratio)  # uniform from 0 to 1 by chance
+        # neighbouring comparisons share values, so they count half
+        z = float((surprise.mean() - 0.5) * np.sqrt((6 if ordered else 12) * len(surprise)))
+        between = max(0.0, float((off**2 - noise * spread).sum() / tau.sum()))
+        steady = m.within <= 1e-9 * m.total and float(surprise.mean()) >= 0.5 * m.turning
         if steady:
-            agree = float(((np.bincount(one.codes[one.codes >= 0]) / one.rows) ** 2).sum())
-            steady = agree**values.repeats < _CHANCE
-            kinds = np.unique(means.round(9), return_inverse=True)[1]
-        effects.append(_Effect(one, float(z), steady, kinds))
-    return effects
+            z = np.inf  # chance plays no part
+        return _Effect(column, z, between / (between + m.within) if between else 0.0, steady)
 
+    def _means(self, column: _CodedColumn) -> _Means | None:
+        known = (self.codes >= 0) & (column.codes >= 0)
+        codes, x = self.codes[known], column.x[known]
+        sizes = np.bincount(codes, minlength=self.count)
+        there = np.flatnonzero(sizes)
+        sizes = sizes[there]
+        if len(codes) - len(there) < _MIN_VALUES:
+            return None
+        x = x - x.mean()
+        means = np.bincount(codes, x, self.count)[there] / sizes
+        inside = np.bincount(codes, x * x, self.count)[there] - sizes * means**2
+        total = float((x * x).mean())
+        inside[inside < 1e-9 * total] = 0.0
+        return _Means(there, sizes, means, inside, total) if total > 1e-9 else None
 
-def _identifies(one: _CodedColumn, effects: Sequence[_Effect]) -> bool:
-    """Return whether the values of a column seem to be people, by what depends on them."""
-    steady = [each for each in effects if each.steady]
-    if steady and one.rows < _SOME_ROWS * one.count:
-        rich = any(each.column.is_number and 4 * each.kinds.max() >= min(one.count, 40) for each in steady)
-        crossed = _is_crossed([each.kinds for each in steady])
-        enough = one.rows < _FEW_ROWS * one.count or (rich and crossed)
-        others = _half([each.z for each in effects if not each.steady])
-        if (one.is_number or rich or crossed) and (enough or others >= _MOST):
-            return True
-    changing = [each.z for each in effects if not each.steady]
-    return _all_depend(changing if len(changing) > 1 else [each.z for each in effects])
+    def _off_others(self, m: _Means) -> tuple[FloatArray, ...] | None:
+        """Return how far means are off the mean of all other values, and the variance of that by chance."""
+        if len(m.there) < _MIN_VALUES:
+            return None
+        n, ones = m.sizes.sum(), np.ones(len(m.there))
+        off = m.means * n / (n - m.sizes)
+        return off, 1 / m.sizes + 1 / (n - m.sizes), (n - len(ones)) * ones, m.within * ones, ones
 
-
-def _all_depend(z: Sequence[float], *, strict: bool = False) -> bool:
-    many = len(z) >= _MANY and not strict
-    most, half = (_MOST_OF_MANY, _HALF_OF_MANY) if many else (_MOST, _HALF)
-    return len(z) >= 2 and _half(z) >= half and float(np.quantile(z, 0.2)) >= most
-
-
-def _half(z: Sequence[float]) -> float:
-    return float(np.median(z)) if z else 0.0
-
-
-def _is_crossed(kinds: Sequence[IntArray]) -> bool:
-    """Return whether two columns cross, as sex and region do, unlike ward and clinic."""
-    for a, b in combinations(kinds, 2):
-        both = len(np.unique(a * (int(b.max()) + 1) + b))
-        if both > max(int(a.max()), int(b.max())) + 1:
-            return True
-    return False
-
-
-def _turns(means: FloatArray) -> int:
-    """Return how often a sequence changes its direction."""
-    steps = np.sign(np.diff(means.round(9)))
-    steps = steps[steps != 0]
-    return int((steps[1:] != steps[:-1]).sum())
-
-
-def _rough(values: _Values, means: FloatArray, inside: FloatArray, noise: float) -> float:
-    """Return how far means are off the line between their neighbours, in standard deviations from chance."""
-    assert values.places is not None
-    several = np.flatnonzero(values.sizes > 1)
-    if len(several) < _MIN_VALUES:
-        return 0.0
-    at, mean, size = values.places[several], means[several], values.sizes[several]
-    free = np.cumsum(np.concatenate([[0], size - 1]))
-    squares = np.cumsum(np.concatenate([[0.0], inside[several]]))
-    low = np.maximum(np.arange(len(several)) - _WINDOW, 0)
-    high = np.minimum(np.arange(len(several)) + _WINDOW + 1, len(several))
-    local = np.maximum((squares[high] - squares[low]) / (free[high] - free[low]), 1e-3 * noise)
-    middle = np.arange(1, len(several) - 1)
-    if values.pair is not None:  # along one column, at equal values of the other
-        other = values.pair[1][several]
-        middle = middle[(other[2:] == other[1:-1]) & (other[:-2] == other[1:-1])]
+    def _off_neighbours(self, m: _Means) -> tuple[FloatArray, ...] | None:
+        """Return how far means are off the line between their neighbours, and the variance by chance."""
+        assert self.places is not None
+        at, sizes, means = self.places[m.there], m.sizes, m.means
+        middle = np.arange(1, len(at) - 1)
+        if self.pair is not None:  # along one column, at equal values of the other
+            other = self.pair[1][m.there]
+            middle = middle[(other[2:] == other[1:-1]) & (other[:-2] == other[1:-1])]
+        free = sizes[middle - 1] + sizes[middle] + sizes[middle + 1] - 3
+        middle, free = middle[free > 0], free[free > 0]
         if len(middle) < _MIN_VALUES - 2:
-            return 0.0
-    before, after = middle - 1, middle + 1
-    weight = (at[after] - at[middle]) / (at[after] - at[before])
-    off = mean[middle] - weight * mean[before] - (1 - weight) * mean[after]
-    spread = 1 / size[middle] + weight**2 / size[before] + (1 - weight) ** 2 / size[after]
-    squared = off**2 / (local[middle] * spread)
-    if len(middle) < _FEW_TRIPLES:
-        capped = float(np.minimum(squared, _CAP).mean())
-        return float((capped - _CAPPED_MEAN) / np.sqrt(1.5 * _CAPPED_VARIANCE / len(middle)))
-    limit, chance = _ROUGH
-    share = float((squared > limit).mean())
-    return float((share - chance - _MARGIN) / np.sqrt(1.5 * chance * (1 - chance) / len(middle)))
+            return None
+        before, after = middle - 1, middle + 1
+        weight = (at[after] - at[middle]) / (at[after] - at[before])
+        off = means[middle] - weight * means[before] - (1 - weight) * means[after]
+        spread = 1 / sizes[middle] + weight**2 / sizes[before] + (1 - weight) ** 2 / sizes[after]
+        noise = (m.inside[before] + m.inside[middle] + m.inside[after]) / free
+        return off, spread, free.astype(np.float64), noise, 1 + weight**2 + (1 - weight) ** 2
 
 
 # ---------------------------------------------------------------- pairs
 
 
 def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> Iterator[PersonColumns]:
-    """Yield the pairs of columns on whose combinations all others depend, beyond each column of the pair."""
+    """Yield the pairs of columns on whose combinations most others depend, beyond each column of the pair."""
     few = [one for one in columns if one.count <= _PAIR_VALUES]
     few = sorted(few, key=lambda one: -one.dependence)[:_PAIRED]
     for a, b in combinations(few, 2):
@@ -388,44 +366,65 @@ def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> 
         rows = int(sizes.sum())
         if len(cells) - a.count - b.count + 1 < _MIN_VALUES - 1 or rows < _PAIR_ROWS * len(cells):
             continue
-        if len(cells) > _PAIR_CELLS * a.count * b.count:
-            continue
-        place = np.cumsum(sizes > 0) - 1
-        codes = np.where(both < 0, -1, place[both])
+        codes = np.where(both < 0, -1, (np.cumsum(sizes > 0) - 1)[both])
         pair = cells % a.count, cells // a.count
+        ordered = a.places is not None and a.count >= _MIN_VALUES
+        places = a.places[pair[0]] if ordered and a.places is not None else None
+        values = _PairValues(codes, len(cells), places, pair)
         others = [one for one in targets if one is not a and one is not b][:_PAIR_TARGETS]
-        if a.places is not None and a.count >= _MIN_VALUES:
-            values = _Values(codes, len(cells), a.places[pair[0]], pair)
-            z = [each.z for each in _effects(values, others)]
-        else:
-            z = _interactions(_Values(codes, len(cells), None, pair), others)
-        if _all_depend(z, strict=True):
+        if _most_depend([each for one in others if (each := values.effect(one))]):
             yield PersonColumns((a.name, b.name), len(cells), rows)
 
 
-def _interactions(values: _Values, targets: Sequence[_CodedColumn]) -> list[float]:
-    """Return how columns depend on pairs of values beyond each value of a pair, in standard deviations.
+@dataclass
+class _PairValues(_Values):
+    """The combinations of two columns."""
 
-    Nothing if they depend far more on one of the two by itself: it is an ordinary category.
-    """
-    assert values.pair is not None
-    sizes, (a, b) = values.sizes, values.pair
-    sums = np.bincount(a, sizes), np.bincount(b, sizes)
-    free = values.count - int((sums[0] > 0).sum()) - int((sums[1] > 0).sum()) + 1
-    ratios, mains = [], []
-    for one in targets:
-        x = values.of(one)
-        means = np.bincount(values.codes, x, values.count) / sizes  # x has mean 0
-        inside = float((x * x).sum() - (sizes * means**2).sum())
-        noise = max(inside / values.repeats, 1e-9)
-        rest = means.copy()
-        for _ in range(5):
-            for by, weights in ((a, sums[0]), (b, sums[1])):
-                rest -= (np.bincount(by, sizes * rest) / np.maximum(weights, 1))[by]
-        ratios.append(float((sizes * rest**2).sum()) / free / noise)
-        mains.append(float((sizes * (means - rest) ** 2).sum()) / (values.count - 1 - free) / noise)
-    if sum(ratios) < _MAIN * sum(mains):
-        return []
-    spread = np.sqrt(2 / free + 2 / values.repeats)
-    pairs = zip(ratios, mains, strict=True)
-    return [float((ratio - 1) / spread) if ratio >= _MAIN * main else 0.0 for ratio, main in pairs]
+    _inverses: dict[bytes, FloatArray] = field(default_factory=dict, init=False)
+
+    def effect(self, column: _CodedColumn) -> _Effect | None:
+        """Return how a column depends on the combinations: not at all if it depends on one column more."""
+        m = self._means(column)
+        if m is None:
+            return None
+        rest, spread = self._rest(m)
+        free = float((spread * m.sizes).sum())  # degrees of freedom
+        if free < 1:
+            return None
+        mixed = (m.sizes * rest**2).sum() / free
+        single = (m.sizes * (m.means - rest) ** 2).sum() / (len(rest) - 1 - free)
+        if mixed < _MIXED * single:
+            return _Effect(column, 0.0, 0.0, steady=False)
+        return super().effect(column)
+
+    def _off_others(self, m: _Means) -> tuple[FloatArray, ...] | None:
+        """Return how far means are off the sum of the effects of the two columns."""
+        rest, spread = self._rest(m)
+        ones = np.ones(len(rest))
+        return rest, spread, (m.sizes.sum() - len(ones)) * ones, m.within * ones, spread * m.sizes
+
+    def _rest(self, m: _Means) -> tuple[FloatArray, FloatArray]:
+        """Return the residuals of the means, by least squares on both columns, and their variances.
+
+        The variances are relative to the variance of a row.
+        """
+        assert self.pair is not None
+        first = self.pair[0][m.there]
+        second = self.pair[1][m.there] + int(first.max()) + 1
+        inverse = self._inverse(first, second, m.sizes)
+        sums = np.bincount(np.concatenate([first, second]), np.tile(m.sizes * m.means, 2), len(inverse))
+        effects = inverse @ sums
+        hat = inverse[first, first] + 2 * inverse[first, second] + inverse[second, second]
+        return m.means - effects[first] - effects[second], np.maximum(0.0, 1 / m.sizes - hat)
+
+    def _inverse(self, first: IntArray, second: IntArray, sizes: IntArray) -> FloatArray:
+        """Return the inverse of the normal equations; columns without missing values have the same."""
+        key = first.tobytes() + second.tobytes() + sizes.tobytes()
+        if key not in self._inverses:
+            width = int(second.max()) + 1
+            normal = np.zeros((width, width))
+            normal[first, second] = sizes
+            normal += normal.T
+            normal[np.diag_indices(width)] = normal.sum(axis=0)  # rows of each value
+            self._inverses[key] = np.asarray(np.linalg.pinv(normal, hermitian=True), np.float64)
+        return self._inverses[key]

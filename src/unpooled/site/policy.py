@@ -17,6 +17,8 @@ from unpooled.privacy.presets import preset
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
 from unpooled.storage.file_format import FORMAT, format_error
 
+POLICY = "policy.toml"  # in the folder of a site
+
 # Names before format 1, by section and key, and what to write in their place.
 _RENAMED_KEYS = {
     ("", "version"): f"format = {FORMAT}",

@@ -345,7 +345,7 @@ def _parsed(path: Path, *kinds: str) -> dict[str, Any]:
     if data.startswith(b"unpooled model"):
         raise InputError(f"{path}: the model of a run, not a {what}")
     try:
-        values = json.loads(data.decode("utf-8-sig"))
+        values = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise InputError(
             f"{path}: cut off or damaged: not a whole {what}. Ask the sender to send it again."
@@ -357,6 +357,14 @@ def _parsed(path: Path, *kinds: str) -> dict[str, Any]:
     if wrong := format_error(values.get("format")):
         raise InputError(f"{path}: the {kind} has {wrong}. Use the same release as its sender.")
     return dict(values)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The values of a JSON object; ValueError if a name is there twice: people might read the other one."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values
 
 
 def _is_hex(value: object, length: int) -> bool:

@@ -54,10 +54,10 @@ def export_summary(
     from unpooled.storage.atomic_files import write_atomically
 
     check_at_site(folder)
-    if not is_summary_file(out):
-        raise InputError(f"{out}: a summary file must end in {SUFFIX}, so that unpooled fit knows it")
     inputs = [to, study, folder / "log.jsonl", folder / POLICY, *inputs_of_table(folder)]
     check(out, inputs=inputs, overwrite=overwrite)
+    if not is_summary_file(out):
+        raise InputError(f"{out}: a summary file must end in {SUFFIX}, so that unpooled fit knows it")
     rules = find_policy(folder, policy)
     plan = plan_export(folder, rules, RecipientKey.read(to), StudyFile.read(study), name)
     for line in _facts(plan, rules, encrypted=not plain):

@@ -86,3 +86,5 @@ def receive(
                 f"received: {file.path}: {header.sender}, {header.day}, {header.study.title}; "
                 f"{header.protection}"
             )
+            if folder.resolve() not in file.path.resolve().parents:
+                typer.echo(f"move it into {folder}, where its key is, before unpooled fit", err=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unpooled.data.table import Table
     from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.privacy.microaggregation.renew import Renewal
+    from unpooled.site.folder_register import DataSource
     from unpooled.site.policy import Policy
     from unpooled.site.table_store import SummaryFolder
 
@@ -31,6 +32,13 @@ StudyColumns = Annotated[
     typer.Option(help="Columns that studies are about; the grouping weighs the others a third: age,bmi"),
 ]
 Only = Annotated[str | None, typer.Option(help="The only columns to read: age,bmi,sex")]
+AllowSecondFolder = Annotated[
+    bool,
+    typer.Option(
+        "--allow-second-folder",
+        help="Accept data of which another site folder of yours holds a summary table or answers queries.",
+    ),
+]
 _UPDATE = "Updates"
 
 
@@ -54,6 +62,7 @@ def summarize(
             help="Make a second table although there is one. Without the right text, the error names it."
         ),
     ] = "",
+    allow_second_folder: AllowSecondFolder = False,
     keep_changed: Annotated[
         bool,
         typer.Option(
@@ -98,7 +107,15 @@ def summarize(
         rules = find_policy(folder, policy)
         settings = settings_of(rules, grouping, columns, no_sensitive_columns)
         _check_sensitive_declared(data, settings)
-        make(folder, data, rules, read_by(reading, only), settings, second_table)
+        make(
+            folder,
+            data,
+            rules,
+            read_by(reading, only),
+            settings,
+            second_table,
+            allow_second_folder=allow_second_folder,
+        )
         typer.echo(
             f"unpooled site review {folder} opens it; unpooled site approve {folder} lets the site answer "
             "from it."
@@ -107,7 +124,7 @@ def summarize(
     if policy is not None or grouping.is_set or columns or only or no_sensitive_columns:
         settings = settings_of(find_policy(folder, policy), grouping, columns, no_sensitive_columns)
         _check_unchanged(place, settings, o.names(only))
-    _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite)
+    _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite, allow_second_folder)
 
 
 def find_policy(folder: Path, policy: Path | None) -> "Policy":
@@ -178,6 +195,8 @@ def make(
     reading: "Reading",
     settings: "SummarySettings",
     second_table: str = "",
+    *,
+    allow_second_folder: bool = False,
 ) -> None:
     """Read a file and write its summary table into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
@@ -186,6 +205,7 @@ def make(
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.rare_categories import merged_categories
+    from unpooled.site.folder_register import one_folder
     from unpooled.site.table_notes import record_notes
     from unpooled.site.table_store import SummaryFolder
     from unpooled.storage.portable_paths import portable
@@ -209,13 +229,16 @@ def make(
         table = read_table(data, reading, on_blank_rows=blank.append, whole=True)
         line.activity("looking for columns that identify people")
         table, left_out = _checked_people(data, table, reading, settings)
-        made = place.make(
-            table,
-            settings,
-            second_table=second_table,
-            progress=lambda step, share: line.activity(f"{step}: {share:.0%}"),
-            reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
-        )
+        with one_folder(
+            folder, data_source(data, reading, table, settings), allow_second=allow_second_folder
+        ):
+            made = place.make(
+                table,
+                settings,
+                second_table=second_table,
+                progress=lambda step, share: line.activity(f"{step}: {share:.0%}"),
+                reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
+            )
         merged = merged_categories(table, settings, made)
         line.activity("measuring risks")
         risks = measured(table, settings)
@@ -234,6 +257,19 @@ def make(
         typer.echo(f"rare categories count as the most common one: {rare}")
     for sentence in (*_without_cells(made), *risks):
         typer.echo(sentence)
+
+
+def data_source(
+    data: str, reading: "Reading", table: "Table | None" = None, settings: "SummarySettings | None" = None
+) -> "DataSource":
+    """Return the data of a site for the register of site folders, with the ids of its people if known."""
+    from unpooled.privacy.microaggregation.people import People
+    from unpooled.site.folder_register import DataSource
+
+    part = reading.sheet or ("" if reading.query is None else Path(reading.query).read_text(encoding="utf-8"))
+    if table is None or settings is None or not settings.person:
+        return DataSource(data, part)
+    return DataSource(data, part, tuple(map(str, People(table, settings).ids)))
 
 
 def _print_blank(blank: list[int], data: str) -> None:
@@ -365,11 +401,13 @@ def _update(
     extra_spread: float | None,
     people_out: Path | None,
     overwrite: bool,
+    allow_second_folder: bool,
 ) -> None:
     """Plan the update of a summary table, write it beside the table, and print its effect."""
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.renew import NEW_PENDING, PENDING
+    from unpooled.site.folder_register import one_folder
     from unpooled.site.table_changes import check_registered, renew
 
     folder = place.folder
@@ -382,7 +420,9 @@ def _update(
         how = _reading(folder, reading, place.settings().person)
         table = read_table(data, how, on_blank_rows=blank.append)
         line.activity("planning the update")
-        plan = renew(place, table, keep_changed=keep_changed, extra_spread=extra_spread)
+        source = data_source(data, how, table, place.settings())
+        with one_folder(folder, source, allow_second=allow_second_folder):
+            plan = renew(place, table, keep_changed=keep_changed, extra_spread=extra_spread)
     if people_out is not None:
         _write_people(people_out, plan)
     _print_blank(blank, data)

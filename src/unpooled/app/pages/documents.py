@@ -16,7 +16,6 @@ from pathlib import Path
 from unpooled.app.pages import audit_page, dpia, table_page
 from unpooled.errors import InputError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
-from unpooled.federation.provisioning.site_folder import find_joined_policy, joined_policy
 from unpooled.site.audit import overview
 from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ReadOnlySummaryFolder
@@ -59,12 +58,10 @@ class Documents:
         )
 
     def _audit(self) -> str:
-        return audit_page.page(
-            overview.read(self._folder, only_look=True, policy=find_joined_policy(self._folder))
-        )
+        return audit_page.page(overview.read(self._folder, only_look=True))
 
     def _dpia(self) -> str:
-        return dpia.page(dpia.read(self._folder, joined_policy(self._folder), only_look=True))
+        return dpia.page(dpia.read(self._folder, only_look=True))
 
     async def report(self, run: str) -> str:
         """Return the report of a run in the federation's list."""
