@@ -59,7 +59,7 @@ def made(tmp_path_factory):
     command("federation", "key", top / "heart")
     (top / "heart" / "study.toml").write_text(STUDY)
     for seed, site in enumerate(SITES):
-        data = csv_of(top / f"{site}.csv", seed)
+        data = csv_of(top / f"{site}.csv", seed, name=site)
         command("site", "summarize", "--no-sensitive-columns", top / site, "--data", data, "--person", "id")
         command("site", "approve", top / site, "--yes")
         export(top, site)
@@ -442,7 +442,7 @@ def test_the_log_and_the_dpia_report_state_what_left(made, tmp_path):
 
 
 def test_an_erasure_writes_a_deletion_notice_that_the_recipient_follows(place):
-    text = command("site", "erase", place / "north", "p3", "--yes")
+    text = command("site", "erase", place / "north", "north3", "--yes")
     (notice,) = (place / "north").glob("deletion-notice-heart-*.unpooled")
     assert f"send to heart: {notice}, which asks to delete 1 summary file" in text
     assert "A deletion notice names it" in " ".join(command("site", "log", place / "north").split())
@@ -457,16 +457,16 @@ def test_an_erasure_writes_a_deletion_notice_that_the_recipient_follows(place):
     export(place, "north", "--overwrite")
     command("federation", "receive", place / "heart", files(place)[1])
     command("fit", *files(place), "-k", "2")
-    command("site", "erase", place / "south", "p3", "--yes")
+    command("site", "erase", place / "south", "south3", "--yes")
     assert len(list((place / "north").glob("deletion-notice-*"))) == 1
-    again = command("site", "erase", place / "north", "p9", "--yes")  # names only the second file
+    again = command("site", "erase", place / "north", "north9", "--yes")  # names only the second file
     assert "asks to delete 1 summary file" in again
 
 
 def test_a_notice_that_overtakes_its_file_recalls_it(place):
     export(place, "north", "--overwrite")
     late = files(place)[1]
-    command("site", "erase", place / "north", "p3", "--yes")
+    command("site", "erase", place / "north", "north3", "--yes")
     (notice,) = (place / "north").glob("deletion-notice-heart-*.unpooled")
     command("federation", "receive", place / "heart", shutil.copy(notice, place / "heart"))
     assert "to delete it" in command("federation", "receive", place / "heart", late, fails=True)
@@ -504,16 +504,9 @@ def test_a_policy_may_forbid_that_the_table_leaves(made, rules, message):
 
 
 def test_a_table_that_nobody_approved_does_not_leave(made, tmp_path):
-    command(
-        "site",
-        "summarize",
-        "--no-sensitive-columns",
-        tmp_path / "west",
-        "--data",
-        made / "north.csv",
-        "--person",
-        "id",
-    )
+    data = csv_of(tmp_path / "west.csv", 7, name="west")
+    words = ["--no-sensitive-columns", "--data", data, "--person", "id"]
+    command("site", "summarize", tmp_path / "west", *words)
     words = ["--to", made / "heart" / "heart-key.json", "--study", made / "heart" / "study.toml"]
     out = tmp_path / "west.unpooled"
     shown = command("site", "export", tmp_path / "west", *words, "-o", out, "--yes", fails=True)
@@ -524,7 +517,7 @@ def test_a_table_that_nobody_approved_does_not_leave(made, tmp_path):
 def test_a_table_that_changed_after_the_review_does_not_leave(place):
     key, study = RecipientKey.read(place / "heart/heart-key.json"), StudyFile.read(place / "heart/study.toml")
     plan = plan_export(place / "north", Policy(), key, study)
-    command("site", "erase", place / "north", "p3", "--yes")
+    command("site", "erase", place / "north", "north3", "--yes")
     with pytest.raises(InputError, match="changed meanwhile"):
         export_table(place / "north", Policy(), plan, identity_in(place / "north"))
 

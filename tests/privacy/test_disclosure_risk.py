@@ -29,7 +29,7 @@ def test_membership_is_inferred_at_least_as_well_as_published(columns, g, auc, f
     assert risk.found >= found
 
 
-def test_somebody_who_is_in_no_table_cannot_be_told_from_controls():
+def test_people_in_no_table_and_controls_cannot_be_distinguished():
     """With groups of all people, members and controls have the same means: nothing is found."""
     risk = measure_risks(normal(4, 800), SummarySettings(180), ("x0",)).membership
     assert abs(risk.auc - 0.5) < 0.06

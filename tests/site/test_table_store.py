@@ -244,7 +244,14 @@ def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_pa
     for value in summary.means["age"]:
         assert f"<td>{value:.6g}</td>" in html
     assert html.count("<tr>") >= len(summary)
-    for words in ("Not approved yet", "does not promise", ">Cost<", place.digest, "69%"):
+    for words in (
+        "Not approved yet",
+        "does not promise",
+        ">Cost<",
+        place.digest,
+        "Risks, measured on this site",
+        "minimum group size (5)",
+    ):
         assert words in html
     assert "Approved at" in page(summary, place.settings(), "2026-01-01T00:00:00", "")
 
