@@ -77,6 +77,7 @@ def record(done: FinishedExperiment, folder: Path = RECORD) -> None:
         data = done.data.removeprefix("data: ").removeprefix("data ")
         numbers = (str(done.runs), data, f"{done.seconds:.0f}")
         runs[name] = dict(zip(RUN_COLUMNS, (name, *numbers, ""), strict=True))
+    runs[name]["cpu_seconds"] = str(max(int(runs[name]["cpu_seconds"]), round(done.seconds)))
     runs[name]["missing"] = str(missing)
     ordered = [runs[known_name] for known_name in NAMES if known_name in runs]
     table_of_runs = [RUN_COLUMNS, *([line[column] for column in RUN_COLUMNS] for line in ordered)]

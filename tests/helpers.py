@@ -39,7 +39,7 @@ from unpooled.site import Guard
 from unpooled.site.chain import Exchange
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.ledger import Ledger
-from unpooled.site.steps import Recorder as BaseRecorder
+from unpooled.site.chain_steps import Recorder as BaseRecorder
 
 # ---------------------------------------------------------------- data
 

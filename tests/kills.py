@@ -12,6 +12,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.study import Study
 from unpooled.site.study_guard import StudyGuard
+from unpooled.site.study_store import StudyFolder
 
 _PRELOADED = ("unpooled", "numpy", "cryptography", "scipy", "opendp")
 LEFT = "response of the killed process"
@@ -46,7 +47,7 @@ class Hospital:
 
     def open(self):
         name, X, rules, folder, study, authority = self._arguments
-        guard = None if study is None else StudyGuard(study, folder)
+        guard = None if study is None else StudyGuard(study, StudyFolder(folder))
         return open_site(name, X, parse(rules), folder, study=guard, authority=authority)
 
     def steps(self) -> tuple[str, ...]:

@@ -27,7 +27,16 @@ CODES = ("--exclude", "num", "--na", "chol=0", "--categorical", "cp,restecg,slop
 COMMANDS = (
     ("example", "heart"),
     ("fit", "heart_disease.csv", "--site-column", "site", *CODES, "-k", "3", "--report", "heart.html"),
-    ("site", "summarize", "heart", "--data", "heart_disease.csv", *CODES, "--one-row-per-person"),
+    (
+        "site",
+        "summarize",
+        "heart",
+        "--no-sensitive-columns",
+        "--data",
+        "heart_disease.csv",
+        *CODES,
+        "--one-row-per-person",
+    ),
     ("site", "review", "heart", "--html", "summary-table.html"),
 )
 SETTINGS = """

@@ -49,10 +49,31 @@ def written(tmp_path_factory):
     call("fit", table, *split, *read, "-k", 2, "--min-cluster-size", 1, "--out", run)
     call("release", run, "--preset", "datashield", "--out", home / "release")
     call("predict", run, table, "-o", home / "labels.csv", "--id", "=id", "--keep", "-minus,=kind,=site")
-    call("site", "summarize", home / "site", "--data", table, "--person", "=id", "--exclude", "=site", *read)
+    call(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        home / "site",
+        "--data",
+        table,
+        "--person",
+        "=id",
+        "--exclude",
+        "=site",
+        *read,
+    )
     call("site", "approve", "--table", "--yes", home / "site")
     call("site", "review", home / "site", "--csv", home / "table.csv")
-    call("site", "summarize", home / "site", "--data", table, "--people-out", home / "people.csv")
+    call(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        home / "site",
+        "--data",
+        table,
+        "--people-out",
+        home / "people.csv",
+    )
     return home, table
 
 

@@ -99,7 +99,16 @@ def test_a_summary_table_under_15_15_from_policy_to_page(tmp_path):
         + "\n".join(f"{a:.1f},{k:.2f}" for a, k in zip(rng.normal(90, 20, 200), kwh, strict=True))
     )
     policy, site = tmp_path / "policy.toml", tmp_path / "north"
-    make = ("site", "summarize", site, "--data", tmp_path / "homes.csv", "--policy", policy)
+    make = (
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        site,
+        "--data",
+        tmp_path / "homes.csv",
+        "--policy",
+        policy,
+    )
     make += ("--one-row-per-person",)
     assert call("site", "init", policy, "--preset", "utility-15-15")[0] == 0
     code, printed = call(*make)

@@ -71,7 +71,16 @@ FILES = {
         lambda d, out: ["site", "review", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
     ("site summarize", "people_out"): Writing(
-        lambda d, out: ["site", "summarize", d / "updated", "--data", d / "people.csv", "--people-out", out],
+        lambda d, out: [
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            d / "updated",
+            "--data",
+            d / "people.csv",
+            "--people-out",
+            out,
+        ],
         ("people.csv",),
     ),
     ("site dpia", "html"): Writing(
@@ -116,8 +125,8 @@ FOLDERS = {
 CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("resume", "folder"),
     ("site join", "folder"),
-    ("site join", "identity"),
     ("site start", "folder"),
+    ("site confirm", "folder"),
     ("site summarize", "folder"),
     ("site review", "folder"),  # by the decisions of its officer
     ("site approve", "folder"),
@@ -149,7 +158,6 @@ READ = {
     ("site join", "invitation"),
     ("site join", "policy"),
     ("site join", "downstream"),
-    ("site start", "policy"),
     ("site start", "downstream"),
     ("site status", "folder"),
     ("site stop", "folder"),
@@ -228,11 +236,28 @@ def made(tmp_path_factory):
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "rules.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
-    words = ["site", "summarize", folder / "site", "--data", folder / "a.csv", "--one-row-per-person"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder / "site",
+        "--data",
+        folder / "a.csv",
+        "--one-row-per-person",
+    ]
     assert call(*words) == (0, "")
     people = np.column_stack([np.arange(40), rows["a"]])
     np.savetxt(folder / "people.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
-    words = ["site", "summarize", folder / "updated", "--data", folder / "people.csv", "--person", "id"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder / "updated",
+        "--data",
+        folder / "people.csv",
+        "--person",
+        "id",
+    ]
     assert call(*words) == (0, "")
     assert call("site", "approve", "--table", "--yes", folder / "updated") == (0, "")
     assert call("federation", "key", folder / "key") == (0, "")
@@ -498,16 +523,15 @@ def test_a_federation_is_never_replaced(there):
 
 def test_a_site_joins_in_a_folder_that_is_its_own(there):
     invitation, site = there / "fed" / "invitations" / "a.json", there / "joined"
-    (site / "engine" / "local").mkdir(parents=True)
-    (site / "engine" / "local" / "mine.txt").write_bytes(MINE)
-    words = ["site", "join", invitation, "--folder", site]
+    (site / "federations" / "fed").mkdir(parents=True)
+    (site / "federations" / "fed" / "mine.txt").write_bytes(MINE)
+    words = ["site", "join", site, invitation]
     refused(there, *words, says="is not empty, and not the folder of a site")
-    shutil.rmtree(site / "engine")
+    shutil.rmtree(site / "federations")
     (site / "rows.csv").write_bytes(MINE)
     for _ in range(2):  # the second time with the same key
         code, err = call(*words)
         assert (code, "has no data yet" in err) == (1, True)
     assert (site / "rows.csv").read_bytes() == MINE
-    refused(
-        there, "site", "join", site / "invitation.json", "--folder", site, says="invitation.json is an input"
-    )
+    kept = site / "federations" / "fed" / "invitation.json"
+    refused(there, "site", "join", site, kept, says="invitation.json is an input")

@@ -43,7 +43,12 @@ def patients(tmp_path):
 def north(patients, tmp_path):
     """The folder of a site with a summary table that nobody approved."""
     folder = tmp_path / "north"
-    assert call("site", "summarize", folder, "--data", patients, "--person", "patient")[0] == 0
+    assert (
+        call(
+            "site", "summarize", "--no-sensitive-columns", folder, "--data", patients, "--person", "patient"
+        )[0]
+        == 0
+    )
     return folder
 
 
@@ -65,7 +70,7 @@ def test_a_policy_in_the_folder_of_a_site_is_its_policy(patients, tmp_path):
     assert call("site", "init", north, "--name", "north", "--person", "patient")[0] == 0
     assert north.stat().st_mode & 0o777 == 0o700
     assert load(north / "policy.toml").protect.person == "patient"
-    assert call("site", "summarize", north, "--data", patients)[0] == 0
+    assert call("site", "summarize", "--no-sensitive-columns", north, "--data", patients)[0] == 0
     assert SummaryFolder(north).settings().person == "patient"
     for path in (north, north / "policy.toml"):
         code, printed, _ = call("site", "policy", path, "--check")
@@ -91,7 +96,18 @@ def test_the_rules_of_a_relay_and_the_list_of_presets(tmp_path):
 
 def test_the_same_command_makes_a_table_and_updates_it(patients, tmp_path):
     north = tmp_path / "north"
-    words = ("site", "summarize", north, "--data", patients, "--person", "patient", "--columns", "age")
+    words = (
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        north,
+        "--data",
+        patients,
+        "--person",
+        "patient",
+        "--columns",
+        "age",
+    )
     for option in (("--keep-changed",), ("--extra-spread", 1), ("--people-out", tmp_path / "who.csv")):
         assert "there is no approved summary table to update" in refused(*words, *option)
     assert not north.exists()
@@ -100,11 +116,12 @@ def test_the_same_command_makes_a_table_and_updates_it(patients, tmp_path):
     code, printed, _ = call(*words, "--people-out", tmp_path / "who.csv")
     assert (code, "Nothing changes" in printed) == (0, True)
     assert len((tmp_path / "who.csv").read_text().splitlines()) == 81
-    for other in (("--columns", "bmi"), ("--min-group-size", 8), ("--sensitive", "bmi"), ("--only", "age")):
-        message = refused(*words, *other)
+    for other in (("--columns", "bmi"), ("--min-group-size", 8), ("--diverse", "bmi"), ("--only", "age")):
+        declared = words if other[0] != "--diverse" else [w for w in words if w != "--no-sensitive-columns"]
+        message = refused(*declared, *other)
         assert "made with other settings" in message
         assert SECOND_TABLE in message
-    words = ("site", "summarize", north, "--data", patients, "--person", "patient")
+    words = ("site", "summarize", "--no-sensitive-columns", north, "--data", patients, "--person", "patient")
     assert call(*words, "--second-table", SECOND_TABLE)[0] == 0
     assert not SummaryFolder(north).approved
 
@@ -192,7 +209,18 @@ def test_approve_takes_only_what_is_named(north):
 
 
 def test_only_the_table_that_was_reviewed_is_approved(north, patients, monkeypatch):
-    words = ["site", "summarize", north, "--data", patients, "--person", "patient", "--exclude", "bmi"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        north,
+        "--data",
+        patients,
+        "--person",
+        "patient",
+        "--exclude",
+        "bmi",
+    ]
 
     def while_asked(*_, **__):
         assert call(*words)[0] == 0
@@ -311,13 +339,16 @@ def test_a_server_that_does_not_run_is_stopped(heart):
 # ---------------------------------------------------------------- join and start
 
 
-def test_join_takes_an_invitation_and_start_a_folder(north, tmp_path):
-    assert f"unpooled site start {north}" in refused("site", "join", north)
+def test_join_takes_a_folder_and_an_invitation_and_start_a_folder(north, tmp_path):
     invitation = Path(tmp_path / "north.json")
+    assert "no such file" in refused("site", "join", north, invitation)
     invitation.write_text("{}")
-    assert f"unpooled site join {invitation}" in refused("site", "start", invitation)
-    assert "unpooled site join INVITATION" in refused("site", "start", north)
-    assert "no such file" in refused("site", "join", tmp_path / "missing.json")
+    assert f"unpooled site join {north} {invitation}" in refused("site", "join", invitation, north)
+    assert f"unpooled site join FOLDER {invitation}" in refused("site", "start", invitation)
+    assert f"unpooled site join {north} INVITATION" in refused("site", "start", north)
+    missing = tmp_path / "missing"
+    assert f"{missing}: no such folder. Give the folder" in refused("site", "join", missing, invitation)
+    assert not missing.exists()
 
 
 # ---------------------------------------------------------------- examples and exports

@@ -45,7 +45,16 @@ def patients(tmp_path):
 def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
     site = tmp_path / "north"
     code, printed, _ = call(
-        "site", "summarize", site, "--data", patients, "--person", "patient", "--log", "pay"
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        site,
+        "--data",
+        patients,
+        "--person",
+        "patient",
+        "--log",
+        "pay",
     )
     assert code == 0
     assert "200 people in" in printed
@@ -88,7 +97,7 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
 def test_an_error_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
     site = tmp_path / "north"
     more = () if "--data" in words else ("--data", patients)
-    code, out, err = call("site", "summarize", site, *more, *words)
+    code, out, err = call("site", "summarize", "--no-sensitive-columns", site, *more, *words)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert says in err
     assert not site.exists()
@@ -109,25 +118,28 @@ def rows_of(path, *columns):
 def test_ids_of_people_that_repeat_are_refused_without_person(tmp_path, name, spelt):
     path = rows_of(tmp_path / "a.csv", (name, lambda i: spelt.format(100 + i % 50)))
     for words in ((), ("--one-row-per-person",)):
-        code, _, err = call("site", "summarize", tmp_path / "n", "--data", path, *words)
+        code, _, err = call(
+            "site", "summarize", "--no-sensitive-columns", tmp_path / "n", "--data", path, *words
+        )
         assert code == 1
         assert f"{name} (50 different values in 60 rows" in err
         assert f"--person {name} " in err
-    assert "50 people" in call("site", "summarize", tmp_path / "n", "--data", path, "--person", name)[1]
-    words = ("--data", path, "--exclude", name, ONE, "--allow-second-folder")
+    words = ("--no-sensitive-columns", "--data", path)
+    assert "50 people" in call("site", "summarize", tmp_path / "n", *words, "--person", name)[1]
+    words = (*words, "--exclude", name, ONE, "--allow-second-folder")
     assert "60 people" in call("site", "summarize", tmp_path / "s", *words)[1]
 
 
 def test_other_columns_are_not_taken_for_ids_of_people(tmp_path):
     columns = (("ward_id", lambda i: i % 4), ("subject", lambda i: "abc"[i % 3]), ("nr", lambda i: 900 - i))
     path = rows_of(tmp_path / "a.csv", *columns, ("patient_id", lambda i: 100 + i))
-    code, _, err = call("site", "summarize", tmp_path / "n", "--data", path, ONE)
+    code, _, err = call("site", "summarize", "--no-sensitive-columns", tmp_path / "n", "--data", path, ONE)
     assert (code, "--person" in err) == (0, False)
 
 
 def test_a_column_of_different_texts_is_a_question(tmp_path):
     path = rows_of(tmp_path / "b.csv", ("surname", lambda i: f"N{i % 50}"))
-    code, _, err = call("site", "summarize", tmp_path / "s", "--data", path, ONE)
+    code, _, err = call("site", "summarize", "--no-sensitive-columns", tmp_path / "s", "--data", path, ONE)
     assert code == 1
     assert "column surname (50 different texts in 60 rows) may hold names, ids or remarks" in err
     assert "--person surname if it identifies people, --exclude surname to leave it out" in err
@@ -137,21 +149,35 @@ def test_a_column_of_different_texts_is_a_question(tmp_path):
         ((ONE, "--exclude", "surname"), "60 people"),
         ((ONE, "--categorical", "surname"), "60 people"),
     ):
-        code, printed, _ = call("site", "summarize", tmp_path / "s", "--data", path, *words)
+        code, printed, _ = call(
+            "site", "summarize", "--no-sensitive-columns", tmp_path / "s", "--data", path, *words
+        )
         assert (code, people in printed) == (0, True)
 
 
 def test_a_second_table_and_policies_without_one(patients, tmp_path):
     site, words = tmp_path / "north", ("--data", patients, "--person", "patient")
-    assert call("site", "summarize", site, *words)[0] == 0
+    assert call("site", "summarize", "--no-sensitive-columns", site, *words)[0] == 0
     assert call("site", "approve", site, "--table", "--yes")[0] == 0
-    code, _, err = call("site", "summarize", site, *words, "--min-group-size", 9)
+    code, _, err = call("site", "summarize", "--no-sensitive-columns", site, *words, "--min-group-size", 9)
     assert code == 1
     assert SECOND_TABLE in err
-    assert call("site", "summarize", site, *words, "--second-table", SECOND_TABLE)[0] == 0
+    assert (
+        call("site", "summarize", "--no-sensitive-columns", site, *words, "--second-table", SECOND_TABLE)[0]
+        == 0
+    )
     policy = tmp_path / "raw.toml"
     policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
-    code, _, err = call("site", "summarize", tmp_path / "south", "--data", patients, "--policy", policy)
+    code, _, err = call(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        tmp_path / "south",
+        "--data",
+        patients,
+        "--policy",
+        policy,
+    )
     assert code == 1
     assert "such a site has no summary table" in err
     (tmp_path / "empty").mkdir()
@@ -168,7 +194,18 @@ def test_the_policy_sets_how_a_table_is_made_and_no_option_loosens_it(patients, 
     )
     site = tmp_path / "north"
     assert (
-        call("site", "summarize", site, "--data", patients, "--policy", policy, "--min-group-size", 6)[0] == 0
+        call(
+            "site",
+            "summarize",
+            site,
+            "--data",
+            patients,
+            "--policy",
+            policy,
+            "--min-group-size",
+            6,
+        )[0]
+        == 0
     )
     settings = SummaryFolder(site).settings()
     assert (settings.min_group_size, settings.person, settings.sensitive) == (8, "patient", ("smoker",))
@@ -223,6 +260,7 @@ def test_a_table_of_a_messy_file_names_the_columns_without_cells(tmp_path):
         "--data",
         str(tmp_path / "a.csv"),
         ONE,
+        "--no-sensitive-columns",
         "--recode",
         "sex:M=m,W=w",
     ]
@@ -256,7 +294,12 @@ def cases(path, *, sex=lambda i: "fm"[i % 2]):
 
 def test_the_page_says_that_the_table_is_approved(tmp_path):
     site = tmp_path / "north"
-    assert call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"), *NAMED)[0] == 0
+    assert (
+        call(
+            "site", "summarize", "--no-sensitive-columns", site, "--data", cases(tmp_path / "a.csv"), *NAMED
+        )[0]
+        == 0
+    )
     write_page(SummaryFolder(site))
     assert "Not approved yet" in (site / "summary" / "page.html").read_text()
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
@@ -266,14 +309,24 @@ def test_the_page_says_that_the_table_is_approved(tmp_path):
 
 
 def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
-    call("site", "summarize", tmp_path / "north", "--data", cases(tmp_path / "a.csv"), *NAMED)
+    call(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        tmp_path / "north",
+        "--data",
+        cases(tmp_path / "a.csv"),
+        *NAMED,
+    )
     assert call("site", "approve", "--table", "--yes", tmp_path / "north")[0] == 0
     assert not (tmp_path / "north" / "summary" / "page.html").exists()
 
 
 def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     site = tmp_path / "north"
-    _, printed, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"), *NAMED)
+    _, printed, _ = call(
+        "site", "summarize", "--no-sensitive-columns", site, "--data", cases(tmp_path / "a.csv"), *NAMED
+    )
     assert "columns without cells in the summary table: surname (text), birth (date)\n" in printed
     assert "--numbers" not in printed  # helps with neither of them
     assert "if a date matters, add a column of numbers to the file" in printed
@@ -289,7 +342,7 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
 def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
     site, words = tmp_path / "north", ("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")
     path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
-    printed = call("site", "summarize", site, "--data", path, *NAMED)[1]
+    printed = call("site", "summarize", "--no-sensitive-columns", site, "--data", path, *NAMED)[1]
     assert "rare categories count as the most common one: sex (2 people)" in printed
     sentence = "by column) count under the most common category, not under other, in: sex."
     assert sentence in call(*words)[1]
@@ -297,7 +350,15 @@ def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
     assert sentence in dpia.page(dpia.read(site))
     (site / "summary" / "notes.json").unlink()  # an update has none
     assert "This may be the case in: sex." in call(*words, "--overwrite")[1]
-    call("site", "summarize", tmp_path / "south", "--data", cases(tmp_path / "b.csv"), *NAMED)
+    call(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        tmp_path / "south",
+        "--data",
+        cases(tmp_path / "b.csv"),
+        *NAMED,
+    )
     assert (
         "most common category"
         not in call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
@@ -306,11 +367,11 @@ def test_rare_categories_that_count_as_the_most_common_one_are_named(tmp_path):
 
 def test_groups_that_are_alike_in_a_column_are_reported_with_the_remedy(tmp_path):
     path = cases(tmp_path / "a.csv")
-    call("site", "summarize", tmp_path / "north", "--data", path, *NAMED)
+    call("site", "summarize", "--no-sensitive-columns", tmp_path / "north", "--data", path, *NAMED)
     groups = len(SummaryFolder(tmp_path / "north").read())
     facts = call("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")[1]
     assert f"hiv ({groups} groups)" in facts
-    assert "--sensitive COLUMN (e.g. " in facts
+    assert "--diverse COLUMN (e.g. " in facts
     call("site", "summarize", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv", *NAMED)
     facts = call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
     assert "--sensitive COLUMN" not in facts
@@ -328,18 +389,27 @@ def changed(patients):
 def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients, tmp_path):
     site, who = tmp_path / "north", tmp_path / "who.csv"
     words = ("--person", "patient", "--log", "pay", "--exclude", "smoker")
-    assert call("site", "summarize", site, "--data", patients, *words)[0] == 0
-    code, _, err = call("site", "summarize", site, "--data", patients)
+    assert call("site", "summarize", "--no-sensitive-columns", site, "--data", patients, *words)[0] == 0
+    code, _, err = call("site", "summarize", "--no-sensitive-columns", site, "--data", patients)
     assert code == 1
     assert "nobody declared which rows belong to one person" in err  # it would be made anew
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
-    code, printed, _ = call("site", "summarize", site, "--data", patients)
+    code, printed, _ = call("site", "summarize", "--no-sensitive-columns", site, "--data", patients)
     assert code == 0
     assert "Nothing changes" in printed
     before = (site / "summary" / "table.csv").read_text()
     changed(patients)
     code, printed, _ = call(
-        "site", "summarize", site, "--data", patients, "--people-out", who, "--extra-spread", 1
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        site,
+        "--data",
+        patients,
+        "--people-out",
+        who,
+        "--extra-spread",
+        1,
     )
     assert code == 0
     table = {line[:40].strip(): line[40:].split() for line in printed.splitlines()}
@@ -374,7 +444,7 @@ def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients
 
 def test_somebody_is_erased_by_a_command(patients, tmp_path):
     site = tmp_path / "north"
-    call("site", "summarize", site, "--data", patients, "--person", "patient")
+    call("site", "summarize", "--no-sensitive-columns", site, "--data", patients, "--person", "patient")
     call("site", "approve", "--table", "--yes", site)
     before = SummaryFolder(site).digest
     for wrong, says in (
@@ -393,7 +463,7 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
     assert "blocked: P9999, of whom nothing was ever disclosed" in printed
     code, printed, _ = call("site", "erase", "--yes", site, "P9998", "--block-unknown")
     assert (code, "erased:" in printed) == (0, False)
-    code, printed, _ = call("site", "summarize", site, "--data", patients)
+    code, printed, _ = call("site", "summarize", "--no-sensitive-columns", site, "--data", patients)
     assert code == 0
     assert "erased, and still in the file                  1" in printed
     assert "deleted" not in call("site", "prune", site, "--before", "2000-01-01")[1]
@@ -404,7 +474,17 @@ def test_without_ids_of_people_nothing_is_updated_or_erased(patients, tmp_path, 
     site = tmp_path / "north"
     assert (
         "cannot be updated"
-        in call("site", "summarize", site, "--data", patients, "--exclude", "patient", ONE)[1]
+        in call(
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            site,
+            "--data",
+            patients,
+            "--exclude",
+            "patient",
+            ONE,
+        )[1]
     )
     call("site", "approve", "--table", "--yes", site)
     code, _, err = call("site", command[0], site, *command[1:], patients)
@@ -418,10 +498,10 @@ def test_many_people_are_recognised_by_their_ids_wherever_they_are_in_the_file(t
     rng, site, path = np.random.default_rng(1), tmp_path / "north", tmp_path / "patients.csv"
     lines = [f"P{p:05d},{rng.normal(70 if p % 3 else 35, 5):.1f}" for p in range(1200)]
     path.write_text("\n".join(["patient,age", *lines]) + "\n")
-    call("site", "summarize", site, "--data", path, "--person", "patient")
+    call("site", "summarize", "--no-sensitive-columns", site, "--data", path, "--person", "patient")
     call("site", "approve", "--table", "--yes", site)
     path.write_text("\n".join(["patient,age", *reversed(lines[1:])]) + "\n")
-    code, printed, _ = call("site", "summarize", site, "--data", path)
+    code, printed, _ = call("site", "summarize", "--no-sensitive-columns", site, "--data", path)
     assert code == 0
     table = {line[:40].strip(): line[40:].split() for line in printed.splitlines()}
     assert table["left since they were disclosed"] == ["1"]
@@ -451,13 +531,15 @@ def parkinsons_file(path, *, name="subject#"):
 def test_visits_of_people_are_refused_whatever_the_id_is_called(name, tmp_path):
     path, site = parkinsons_file(tmp_path / "visits.csv", name=name), tmp_path / "north"
     for words in ((), (ONE,)):
-        code, printed, err = call("site", "summarize", site, "--data", path, *words)
+        code, printed, err = call("site", "summarize", "--no-sensitive-columns", site, "--data", path, *words)
         assert (code, printed, err.count("\n")) == (1, "", 1)
         assert f"{name} (42 different values in 5508 rows, 131 rows each; within a value sex, age" in err
         assert f"--person {name} to combine the rows of a person" in err
         assert not site.exists()
     assert f"add --not-a-person {name}" in err
-    code, printed, _ = call("site", "summarize", site, "--data", path, "--person", name)
+    code, printed, _ = call(
+        "site", "summarize", "--no-sensitive-columns", site, "--data", path, "--person", name
+    )
     assert (code, "42 people in" in printed) == (0, True)
     assert name not in (site / "summary" / "table.csv").read_text().splitlines()[0].split(",")
     page = call("site", "review", site, "--text")[1]
@@ -467,7 +549,7 @@ def test_visits_of_people_are_refused_whatever_the_id_is_called(name, tmp_path):
 def test_without_the_id_the_visits_are_refused_all_the_same(tmp_path):
     path = parkinsons_file(tmp_path / "visits.csv")
     words = ("--data", path, ONE, "--exclude", "subject#")
-    code, _, err = call("site", "summarize", tmp_path / "north", *words)
+    code, _, err = call("site", "summarize", "--no-sensitive-columns", tmp_path / "north", *words)
     assert code == 1
     assert "seem to identify people: age (22 different values in 5508 rows" in err
 
@@ -475,7 +557,7 @@ def test_without_the_id_the_visits_are_refused_all_the_same(tmp_path):
 def test_the_officer_who_knows_better_declares_it_and_the_report_states_it(tmp_path):
     path, site = parkinsons_file(tmp_path / "visits.csv"), tmp_path / "north"
     words = ("--data", path, ONE, "--not-a-person", "subject#,age")
-    assert call("site", "summarize", site, *words)[0] == 0
+    assert call("site", "summarize", "--no-sensitive-columns", site, *words)[0] == 0
     settings = json.loads((site / "summary" / "about.json").read_text())["settings"]
     assert settings["one_row_per_person"] is True
     assert settings["not_a_person"] == ["subject#", "age"]
@@ -491,12 +573,14 @@ def test_other_ids_of_the_people_never_enter_a_table(tmp_path):
     for i, insured in enumerate(rng.permutation(60)):
         lines += [f"P{i},{7000 + insured},{30 + i % 40},{rng.normal(5, 2):.2f}" for _ in range(3)]
     path.write_text("\n".join(lines) + "\n")
-    code, printed, _ = call("site", "summarize", site, "--data", path, "--person", "who")
+    code, printed, _ = call(
+        "site", "summarize", "--no-sensitive-columns", site, "--data", path, "--person", "who"
+    )
     assert code == 0
     assert "left out, because they identify people as who does: insured" in printed
     assert (site / "summary" / "table.csv").read_text().splitlines()[0] == "people in the group,age,crp"
     assert call("site", "approve", "--table", "--yes", site)[0] == 0
-    assert "Nothing changes" in call("site", "summarize", site, "--data", path)[1]
+    assert "Nothing changes" in call("site", "summarize", "--no-sensitive-columns", site, "--data", path)[1]
 
 
 def test_the_first_command_stops_where_ids_would_empty_the_table_and_is_repeated_freely(tmp_path):
@@ -507,7 +591,7 @@ def test_the_first_command_stops_where_ids_would_empty_the_table_and_is_repeated
         for i in range(180)
     ]
     path.write_text("\n".join(["name,patient,age,trestbps", *rows]) + "\n")
-    words = ("site", "summarize", site, "--data", path, "--exclude", "name")
+    words = ("site", "summarize", "--no-sensitive-columns", site, "--data", path, "--exclude", "name")
     code, _, err = call(*words, ONE)
     assert code == 1
     assert "column patient (180 different texts in 180 rows) may hold names, ids or remarks" in err
@@ -531,3 +615,24 @@ def test_a_rehearsal_warns_once_of_columns_that_identify_people(tmp_path):
     for more in (("--person", "subject#"), (ONE, "--not-a-person", "subject#,age")):
         code, _, err = call(*words, *more)
         assert (code, "identify people" in err) == (0, False)
+
+
+def test_a_first_table_needs_its_sensitive_columns(tmp_path):
+    path, site = cases(tmp_path / "a.csv"), tmp_path / "north"
+    code, _, err = call("site", "summarize", site, "--data", path, *NAMED)
+    assert code == 1
+    assert "nobody declared which columns are sensitive" in err
+    assert not site.exists()
+    code, printed, _ = call("site", "summarize", site, "--data", path, "--diverse", "sex", *NAMED)
+    assert code == 0
+    text = (site / "summary" / "notes.json").read_text()
+    page = call("site", "review", site, "--text")[1]
+    for sentence in (
+        "Attribute inference: someone who knows all other columns is right about sex for",
+        "Singling",
+    ):
+        assert sentence in printed
+        assert sentence in text
+        assert sentence in page
+    assert "The price of diverse values of sex" in printed
+    assert "In no group is a value of sex more frequent than in the whole table by more than 30" in page

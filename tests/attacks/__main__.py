@@ -1,4 +1,7 @@
-"""``python -m tests.attacks``: how many of 200 people each attack finds, under every protection."""
+"""``python -m tests.attacks``: how many of 200 people each attack finds, and the risks of protected tables.
+
+``python -m tests.attacks risks`` prints only the risks.
+"""
 
 import sys
 from pathlib import Path
@@ -6,10 +9,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from attacks.crafted_queries import ATTACKS
+from attacks.risks import print_risks
 from attacks.test_crafted_queries import attacked
 
 MODES = ("none", "raw", "summary", "dp")
-print(f"{'people of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
-for name in ATTACKS:
-    worst = [max(attacked(name, mode, seed) for seed in range(3)) for mode in MODES]
-    print(f"{name:50} " + " ".join(f"{n:8}" for n in worst), flush=True)
+if sys.argv[1:] != ["risks"]:
+    print(f"{'people of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
+    for name in ATTACKS:
+        worst = [max(attacked(name, mode, seed) for seed in range(3)) for mode in MODES]
+        print(f"{name:50} " + " ".join(f"{n:8}" for n in worst), flush=True)
+print_risks()

@@ -198,7 +198,17 @@ def test_rows_without_a_person_make_no_summary_table_and_no_folder(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("who,x\n" + "".join(f"{'' if i == 20 else i},{i}\n" for i in range(40)))
     result = CliRunner().invoke(
-        app, ["site", "summarize", str(tmp_path / "n"), "--data", str(path), "--person", "who"]
+        app,
+        [
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            str(tmp_path / "n"),
+            "--data",
+            str(path),
+            "--person",
+            "who",
+        ],
     )
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "which identifies people" in result.stderr
@@ -210,7 +220,17 @@ def test_one_person_written_in_several_ways_of_a_number_is_one_person(tmp_path):
     ids = ["1", "1.0", "01", " 1", "1 ", *map(str, range(2, 31))]
     path.write_text("who,x\n" + "".join(f"{who},{i}\n" for i, who in enumerate(ids)))
     result = CliRunner().invoke(
-        app, ["site", "summarize", str(tmp_path / "n"), "--data", str(path), "--person", "who"]
+        app,
+        [
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            str(tmp_path / "n"),
+            "--data",
+            str(path),
+            "--person",
+            "who",
+        ],
     )
     assert "30 people" in result.stdout
 
@@ -287,7 +307,18 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
     lines = [f"ZZ{i},{v!r},Name{i},{'ab'[i % 2]}" for i, v in enumerate(x)]
     source.write_text("who,x,surname,kind\n" + "\n".join(lines) + "\n")
     folder = tmp_path / "n"
-    words = ["site", "summarize", folder, "--data", source, "--person", "who", "--exclude", "surname"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder,
+        "--data",
+        source,
+        "--person",
+        "who",
+        "--exclude",
+        "surname",
+    ]
     for command in (words, ["site", "approve", "--table", "--yes", folder, "--by", "officer"]):
         assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
     site = open_site("a", None, None, folder)
@@ -501,7 +532,17 @@ def test_an_odd_table_gives_a_summary_table_that_keeps_its_promises_or_one_clear
 def test_a_value_without_a_logarithm_is_an_error_that_does_not_quote_it(value, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("x,pay\n" + "".join(f"{i},{value if i == 9 else i + 7}\n" for i in range(40)))
-    words = ["site", "summarize", tmp_path / "n", "--data", path, "--log", "pay", "--one-row-per-person"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        tmp_path / "n",
+        "--data",
+        path,
+        "--log",
+        "pay",
+        "--one-row-per-person",
+    ]
     result = CliRunner().invoke(app, list(map(str, words)))
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "column pay" in result.stderr

@@ -31,7 +31,18 @@ def test_no_file_and_no_payload_holds_a_value_or_an_id_in_any_form(tmp_path):
     lines = [f"ZZ{i},{v!r},Name{i},{'ab'[i % 2]}" for i, v in enumerate(values)]
     source.write_text("who,x,surname,kind\n" + "\n".join(lines) + "\n")
     folder = tmp_path / "n"
-    words = ["site", "summarize", folder, "--data", source, "--person", "who", "--exclude", "surname"]
+    words = [
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        folder,
+        "--data",
+        source,
+        "--person",
+        "who",
+        "--exclude",
+        "surname",
+    ]
     for command in (words, ["site", "approve", "--table", "--yes", folder, "--by", "officer"]):
         assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
     heading = (folder / "summary" / "table.csv").read_text().splitlines()[0]

@@ -253,7 +253,7 @@ def test_a_wrong_query_is_one_line_and_nothing_is_written(query, message, server
     address = server.address("clinic")
     for code, _, err in (
         command("fit", address, "-k", 2, "--out", tmp_path / "run", *words),
-        command("site", "summarize", tmp_path / "site", "--data", address, *words),
+        command("site", "summarize", "--no-sensitive-columns", tmp_path / "site", "--data", address, *words),
     ):
         assert (code, err.count("\n")) == (1, 1)
         assert re.search(message.format(query=tmp_path / "q.sql"), err), err
@@ -306,7 +306,10 @@ raise exception 'nobody asked';
 end $$"""  # a connection that waits within a query is ended
 
 
-@pytest.mark.parametrize("words", [("fit", "{}", "-k", 2, "--out"), ("site", "summarize", "--data", "{}")])
+@pytest.mark.parametrize(
+    "words",
+    [("fit", "{}", "-k", 2, "--out"), ("site", "summarize", "--no-sensitive-columns", "--data", "{}")],
+)
 def test_a_server_that_goes_away_is_one_line_and_nothing_is_written(words, server, tmp_path):
     (tmp_path / "q.sql").write_text(
         "select g::float8 as x, case when g < 5000 then sin(g) "
@@ -342,7 +345,7 @@ def test_a_site_makes_its_summary_table_of_a_query(server, tmp_path):
     )
     (tmp_path / "q.sql").write_text("select person, age, crp from cohort order by person")
     code, out, err = command(
-        "site", "summarize", tmp_path / "north", "--data", server.address("clinic"),
+        "site", "summarize", "--no-sensitive-columns", tmp_path / "north", "--data", server.address("clinic"),
         "--query", tmp_path / "q.sql", "--person", "person",
     )  # fmt: skip
     assert (code, err) == (0, "")

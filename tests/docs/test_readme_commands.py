@@ -21,7 +21,7 @@ LINES = [
     for line in block.splitlines()
 ]
 INSTALLED = {"make demo", "make test", "pip install ."}  # the workflows run them
-WAITING = {"unpooled site join north.json", "unpooled site approve north"}
+WAITING = {"unpooled site join north north.json", "unpooled site approve north"}
 """Commands that need a coordinator: tests between machines run them, and here they are parsed."""
 STAYING = {"unpooled site review north"}  # until it is stopped
 

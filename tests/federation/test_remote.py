@@ -28,7 +28,7 @@ from unpooled.protocol.run_loop import run
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.steps import Recorder
+from unpooled.site.chain_steps import Recorder
 
 REQUEST_ID = RequestId("run", 0, 1, 0)
 ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enumerate("abcd")}

@@ -60,7 +60,7 @@ def made(tmp_path_factory):
     (top / "heart" / "study.toml").write_text(STUDY)
     for seed, site in enumerate(SITES):
         data = csv_of(top / f"{site}.csv", seed, name=site)
-        command("site", "summarize", top / site, "--data", data, "--person", "id")
+        command("site", "summarize", "--no-sensitive-columns", top / site, "--data", data, "--person", "id")
         command("site", "approve", top / site, "--yes")
         export(top, site)
     command("federation", "receive", top / "heart", *files(top), "--yes")
@@ -118,7 +118,15 @@ def test_the_reports_differ_in_the_provenance_only(tmp_path):
     for seed, site in enumerate(SITES):
         data = csv_of(tmp_path / f"{site}.csv", seed)
         data.write_text("".join(line.partition(",")[2] for line in data.read_text().splitlines(True)))
-        command("site", "summarize", tmp_path / site, "--data", data, "--one-row-per-person")
+        command(
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            tmp_path / site,
+            "--data",
+            data,
+            "--one-row-per-person",
+        )
         command("site", "approve", tmp_path / site, "--yes")
         export(tmp_path, site)
     command("federation", "receive", tmp_path / "heart", *files(tmp_path), "--yes")
@@ -191,7 +199,7 @@ def test_a_file_says_nothing_about_columns_that_are_not_of_the_study(place):
     rows = [f"{line},{i % 2},{'yes' if i % 3 else 'no'}" for i, line in enumerate(lines)]
     data.write_text("\n".join([f"{head},hidden_number,hidden_category", *rows]) + "\n")
     shutil.rmtree(place / "north")
-    command("site", "summarize", place / "north", "--data", data, "--person", "id")
+    command("site", "summarize", "--no-sensitive-columns", place / "north", "--data", data, "--person", "id")
     command("site", "approve", place / "north", "--yes")
     export(place, "north", "--plain", "--overwrite")
     whole = SummaryFolder(place / "north").read()
@@ -379,7 +387,16 @@ def test_every_changed_byte_of_a_file_is_found(made, tmp_path):
 
 def test_a_lost_site_may_return_with_a_new_key(place):
     shutil.rmtree(place / "east")
-    command("site", "summarize", place / "east", "--data", place / "east.csv", "--person", "id")
+    command(
+        "site",
+        "summarize",
+        "--no-sensitive-columns",
+        place / "east",
+        "--data",
+        place / "east.csv",
+        "--person",
+        "id",
+    )
     command("site", "approve", place / "east", "--yes")
     export(place, "east", "--overwrite")
     receive = ("federation", "receive", place / "heart", files(place)[0], "--yes")
@@ -460,7 +477,7 @@ def test_an_update_is_a_further_file(place):
     more = csv_of(place / "more.csv", 9, 40, "q").read_text().splitlines()[1:]
     data.write_text(data.read_text() + "\n".join(more) + "\n")
     old = open_file(files(place)[1]).header
-    command("site", "summarize", place / "north", "--data", data)
+    command("site", "summarize", "--no-sensitive-columns", place / "north", "--data", data)
     command("site", "approve", place / "north", "--yes")
     export(place, "north", "--overwrite")
     new = open_file(files(place)[1]).header
@@ -488,7 +505,9 @@ def test_a_policy_may_forbid_that_the_table_leaves(made, rules, message):
 
 def test_a_table_that_nobody_approved_does_not_leave(made, tmp_path):
     data = csv_of(tmp_path / "west.csv", 7, name="west")
-    command("site", "summarize", tmp_path / "west", "--data", data, "--person", "id")
+    command(
+        "site", "summarize", "--no-sensitive-columns", tmp_path / "west", "--data", data, "--person", "id"
+    )
     words = ["--to", made / "heart" / "heart-key.json", "--study", made / "heart" / "study.toml"]
     out = tmp_path / "west.unpooled"
     shown = command("site", "export", tmp_path / "west", *words, "-o", out, "--yes", fails=True)

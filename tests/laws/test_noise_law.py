@@ -104,7 +104,7 @@ def test_declarations_must_be_true_and_dp_excludes_a_summary_table(tmp_path):
     open_site("a", table, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path).close()
     with pytest.raises(
         LedgerError,
-        match=r'the folder has a summary table, and the policy has mode = "dp"\. Use a folder of its own',
+        match=r'the folder has a summary table, and the policy has mode = "dp"\. Set the policy back',
     ):
         open_site("a", table, parse(RULES), tmp_path)
 

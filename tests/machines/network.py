@@ -99,29 +99,29 @@ def ip(*words: Any) -> None:
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
 
 
-def certified_site(federation: FederationFolder, site: str, folder: Path, data: Path) -> SiteFolder:
+def certified_site(federation: FederationFolder, site: str, folder: Path, data: Path) -> None:
     """The folder of a site with a certificate of the federation's own authority, in the federation or not."""
     key = new_key()
     certificate = Authority.read(federation.path / "authority").certify(
         site, key.public_key(), group=federation.address.federation
     )
-    folder.mkdir()
-    write_key(folder / "private.key", key)
-    where = federation.address
+    where, file = federation.address, folder.with_name(f"{folder.name}-invitation.json")
     Invitation(
         where.federation, where.host, where.port, "nvflare", site, federation.root(),
         identity_in(federation.path).public.hex(), "used", "2000-01-01T00:00:00+00:00",
-    ).write(folder / "invitation.json")  # fmt: skip
+    ).write(file)  # fmt: skip
     made = SiteFolder(folder)
-    made._write_engine_files(
-        made.invitation, EngineIdentity(private_pem(key), certificate, federation.root())
+    membership = made.accept(file)
+    (membership.path / "private.key").unlink()
+    write_key(membership.path / "private.key", key)
+    membership._write_engine_files(
+        membership.invitation, EngineIdentity(private_pem(key), certificate, federation.root())
     )
-    (folder / "policy.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
+    made.policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
     made.open_audit_trail()
-    made.write_settings(SiteSettings(site, str(data), str(folder), str(folder / "policy.toml")))
+    SiteSettings(site, str(data), str(folder)).write()
     used = hashlib.sha256(b"used").hexdigest()
-    (folder / "enrolled.json").write_text(json.dumps({"invitation": used}))
-    return made
+    (membership.path / "enrolled.json").write_text(json.dumps({"invitation": used}))
 
 
 class Network:
@@ -217,16 +217,15 @@ class Network:
         """Start a site; True if it joins for the first time."""
         own = folder or self.site_folder(site)
         self._joined[site] = self._connections(site)
-        if "--policy" not in (*options, *(() if own.exists() else self._reading)):
-            policy = self.policy(site)
-            policy.write_text(f"format = 1\n{STUDIES}")
-            options = (*options, "--policy", policy) if data or options or not own.exists() else ()
         if not own.exists():
-            options = ("--folder", own, *self._reading, *options)
+            options = (*self._reading, *options)
             options += () if "--person" in options else ("--one-row-per-person",)
-            self.start(
-                site, "site", "join", self.invitation(site), "--data", data or self.files[site], *options
-            )
+            if "--policy" not in options:
+                policy = self.folder / f"{site}.toml"
+                policy.write_text(f"format = 1\n{STUDIES}")
+                options += ("--policy", policy)
+            words = ("--data", data or self.files[site], *options)
+            self.start(site, "site", "join", own, self.invitation(site), *words)
             return True
         if data or options:
             self.start(site, "site", "start", own, "--data", data or self.files[site], *options)
@@ -290,7 +289,7 @@ class Network:
 
     def policy(self, site: str) -> Path:
         """The file of a site's policy, which the next run at the site follows."""
-        return self.folder / f"{site}.toml"
+        return self.site_folder(site) / "policy.toml"
 
     @contextlib.contextmanager
     def with_policy(self, site: str, text: str) -> Iterator[None]:
@@ -306,7 +305,9 @@ class Network:
     @contextlib.contextmanager
     def with_settings(self, site: str, **changed: Any) -> Iterator[None]:
         """Give a site other settings for a while, as if it had joined with them."""
-        path = self.site_folder(site) / "engine" / "local" / "unpooled.json"
+        path = self.membership(site) / "engine" / "local" / "unpooled.json"
+        if not changed.keys() <= json.loads(path.read_text()).keys():
+            path = self.site_folder(site) / "settings.json"
         before = path.read_text()
         path.write_text(json.dumps({**json.loads(before), **changed}))
         try:
@@ -321,6 +322,11 @@ class Network:
 
     def site_folder(self, site: str) -> Path:
         return self.folder / "at" / site
+
+    def membership(self, site: str) -> Path:
+        """The subfolder of a site for the only federation that it joined."""
+        (path,) = (self.site_folder(site) / "federations").iterdir()
+        return path
 
     def out(self, name: str) -> Path:
         return self.folder / "out" / name

@@ -143,14 +143,16 @@ class TreeNetwork(Network):
         if words[:2] == RUN:
             words = ["resume", words[words.index("--out") + 1]]
         elif words[:2] == JOIN:
-            words = ["site", "start", words[2].removesuffix(".json")]
+            words = ["site", "start", words[2]]
         self.start(name, *words, folder=folder)
 
     def home_of(self, name):
         words, folder = self.commands[name]
         if words[:2] == SERVE:
             return folder / words[2] / "server"
-        return None if words[:2] == RUN else folder / words[2].removesuffix(".json")
+        if words[:2] == RUN:
+            return None
+        return next((folder / words[2] / "federations").iterdir(), None)
 
     def federation(self, person):
         return FederationFolder.read(self.folder / person / ("national" if person == "Country" else "region"))

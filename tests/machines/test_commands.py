@@ -85,10 +85,13 @@ def test_a_site_in_the_background_reports_why_it_is_not_connected(network, hospi
     invitation = home / "invitations" / "va.json"
     folder = tmp_path / "va"
     words = ("--data", hospital_files["va"], "--one-row-per-person", "--background")
-    network.command("site", "join", invitation, "--folder", folder, *words)
+    network.command("site", "join", folder, invitation, *words)
     try:
         assert "va in alone: awaiting admission" in unpooled_command("site", "status", folder, code=6)
-        until(lambda: "nothing listens there" in (folder / "start.log").read_text(), "the reason")
+        until(
+            lambda: "nothing listens there" in (folder / "federations" / "alone" / "start.log").read_text(),
+            "the reason",
+        )
     finally:
         assert unpooled_command("site", "stop", folder) == "stopped\n"
     assert unpooled_command("site", "stop", folder) == "was not running\n"

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("shorter_keys")
 
 
 class Echo:
-    """A server in the engine's site_folder that sends back what it receives."""
+    """A server in the engine's place that sends back what it receives."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -89,104 +89,100 @@ def federation(made):
 
 
 def joined(federation, site, folder):
-    """A site that has accepted a new invitation."""
-    made = SiteFolder(folder)
-    made.accept(invite(federation, site))
-    return made
+    """The membership of a site that has accepted a new invitation."""
+    return SiteFolder(folder).accept(invite(federation, site))
 
 
 def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
     others = awaiting_admission(federation)  # of other tests of this federation
-    site_folder = joined(federation, "a", tmp_path / "a")
+    membership = joined(federation, "a", tmp_path / "a")
     with pytest.raises(
         InputError, match=r"has not asked to be admitted yet\. At the site, run unpooled site join"
     ):
-        admit(federation, "a", site_folder.fingerprint())
+        admit(federation, "a", membership.fingerprint())
     for _ in range(2):  # asked again, nothing changes
-        assert "not admitted this site yet" in site_folder.enrol()
-        assert awaiting_admission(federation) == others | {"a": site_folder.fingerprint()}
-        assert not site_folder.enrolled
+        assert "not admitted this site yet" in membership.enrol()
+        assert awaiting_admission(federation) == others | {"a": membership.fingerprint()}
+        assert not membership.enrolled
     with pytest.raises(InputError, match="somebody else used its invitation"):
         admit(federation, "a", "0" * 40)
-    admit(federation, "a", site_folder.fingerprint().upper())
-    assert site_folder.enrol() == ""
-    assert site_folder.enrolled
-    _, key, root = site_folder.engine.identity(site_folder.engine_folder)
+    admit(federation, "a", membership.fingerprint().upper())
+    assert membership.enrol() == ""
+    assert membership.enrolled
+    _, key, root = membership.engine.identity(membership.engine_folder)
     assert root.read_text() == federation.root()
     assert key.stat().st_mode & 0o077 == 0
-    private = (site_folder.path / "private.key").read_text()
+    private = (membership.path / "private.key").read_text()
     assert all(private not in p.read_text(errors="ignore") for p in federation.path.rglob("*") if p.is_file())
-    assert site_folder.enrol() == ""  # a lost answer is given again, to the same key
+    assert membership.enrol() == ""  # a lost answer is given again, to the same key
     with pytest.raises(InputError, match="was already admitted at"):
-        admit(federation, "a", site_folder.fingerprint())
+        admit(federation, "a", membership.fingerprint())
 
 
 def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch):
     """Whichever file of the engine was the last: the site keeps its rules, and the next attempt completes."""
-    site_folder = joined(federation, "a", tmp_path / "a")
-    site_folder.enrol()
-    admit(federation, "a", site_folder.fingerprint())
-    site_folder.enrol()
-    settings = SiteSettings(
-        "a", str(tmp_path / "a.csv"), str(site_folder.path), str(tmp_path / "strict.toml")
-    )
-    site_folder.write_settings(settings)
-    key, files = read_key(site_folder.path / "private.key"), len(list(site_folder.engine_folder.rglob("*.*")))
+    membership = joined(federation, "a", tmp_path / "a")
+    membership.enrol()
+    admit(federation, "a", membership.fingerprint())
+    membership.enrol()
+    (tmp_path / "a" / "policy.toml").write_text("format = 1\n")
+    SiteSettings("a", str(tmp_path / "a.csv"), str(tmp_path / "a")).write()
+    settings = SiteSettings.read(membership.settings_file)
+    assert (settings.site, settings.data) == ("a", str(tmp_path / "a.csv"))
+    key, files = read_key(membership.path / "private.key"), len(list(membership.engine_folder.rglob("*.*")))
     identity = EngineIdentity(private_pem(key), "new", federation.root())
     true, ends = os.replace, 0
     for last in range(20):
         moved = []
 
         def replace(source, target, moved=moved, last=last):
-            if Path(target).parent.parent == site_folder.engine_folder:
+            if Path(target).parent.parent == membership.engine_folder:
                 if len(moved) == last:
                     raise KeyboardInterrupt
                 moved.append(target)
             true(source, target)
 
-        monkeypatch.setattr("unpooled.federation.provisioning.site_folder.os.replace", replace)
+        monkeypatch.setattr("unpooled.federation.provisioning.site_membership.os.replace", replace)
         try:
-            site_folder._write_engine_files(site_folder.invitation, identity)
+            membership._write_engine_files(membership.invitation, identity)
         except KeyboardInterrupt:
             ends += 1
         else:
             break
         finally:
-            assert site_folder.settings == settings
-            for path in site_folder.engine_folder.rglob("*.json"):
+            assert SiteSettings.read(membership.settings_file) == settings
+            for path in membership.engine_folder.rglob("*.json"):
                 assert json.loads(path.read_text())
     assert ends == len(moved) > 5
-    assert site_folder.engine.identity(site_folder.engine_folder)[0].read_text() == "new"
-    assert len(list(site_folder.engine_folder.rglob("*.*"))) == files
+    assert membership.engine.identity(membership.engine_folder)[0].read_text() == "new"
+    assert len(list(membership.engine_folder.rglob("*.*"))) == files
     with pytest.raises(FileExistsError):
-        write_key(site_folder.path / "private.key", key)
+        write_key(membership.path / "private.key", key)
 
 
-def test_lost_settings_are_not_replaced_by_the_default_ones(federation, tmp_path):
-    """A site that took part, and has a summary table: without its settings nobody knows its rules."""
-    site_folder = joined(federation, "b", tmp_path / "b")
-    site_folder.enrol()
-    admit(federation, "b", site_folder.fingerprint())
-    site_folder.enrol()
+def test_lost_rules_are_not_replaced_by_the_default_ones(federation, tmp_path):
+    """A site that took part, and has a summary table: without policy.toml nobody knows its rules."""
+    membership = joined(federation, "b", tmp_path / "b")
+    membership.enrol()
+    admit(federation, "b", membership.fingerprint())
+    membership.enrol()
     data = tmp_path / "b.csv"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    words = ["site", "summarize", str(site_folder.path), "--data", str(data), "--one-row-per-person"]
+    words = ["site", "summarize", str(tmp_path / "b"), "--data", str(data)]
+    words += ["--one-row-per-person", "--no-sensitive-columns"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     for words in ((), ("--data", str(data))):  # the table exists, and the file would not be read again
-        result = CliRunner().invoke(app, ["site", "start", str(site_folder.path), *words])
+        result = CliRunner().invoke(app, ["site", "start", str(tmp_path / "b"), *words])
         assert result.exit_code == 1
-        assert "lost, including its rules. Name the rules with --policy FILE" in " ".join(
-            result.output.split()
-        )
-        assert not site_folder.has_settings
+        assert "its rules are lost. Put" in " ".join(result.output.split())
+        assert not SiteFolder(tmp_path / "b").has_settings
 
 
 def test_a_thief_who_is_first_is_detected_and_the_site_learns_of_it(federation, tmp_path):
     """An intercepted invitation, used before the site; then used again after the site was admitted."""
     thief = joined(federation, "b", tmp_path / "thief")
-    true = SiteFolder(tmp_path / "b")
-    true.accept(federation.invitation("b"))
+    true = SiteFolder(tmp_path / "b").accept(federation.invitation("b"))
     assert "not admitted" in thief.enrol()
     with pytest.raises(InputError, match=rf"used already, at .* by a key .*{thief.fingerprint()}\. If that"):
         true.enrol()
@@ -197,32 +193,31 @@ def test_a_thief_who_is_first_is_detected_and_the_site_learns_of_it(federation, 
     assert result.exit_code == 1
     assert f"another key came with the invitation of b later: {true.fingerprint()}" in result.output
     assert "not admitted: b" in result.output
-    true.accept(invite(federation, "b"))  # --again: the thief's secret is void
+    SiteFolder(tmp_path / "b").accept(invite(federation, "b"))  # --again: the thief's secret is void
     with pytest.raises(InputError, match="does not know this site and secret"):
         thief.enrol()
     assert "not admitted" in true.enrol()
     admit(federation, "b", true.fingerprint())
     assert true.enrol() == ""
-    late = SiteFolder(tmp_path / "late")
-    late.accept(federation.invitation("b"))
+    late = SiteFolder(tmp_path / "late").accept(federation.invitation("b"))
     with pytest.raises(InputError, match="used already"):  # replayed after the admission
         late.enrol()
     assert not (late.engine_folder / "startup").exists()
 
 
 def test_an_invitation_expires(federation, tmp_path, monkeypatch):
-    site_folder = joined(federation, "c", tmp_path / "c")
+    membership = joined(federation, "c", tmp_path / "c")
     later = datetime.now(UTC) + timedelta(days=15)
     monkeypatch.setattr(enrolment, "_now", lambda: later)
     with pytest.raises(InputError, match=r"was valid until .*; the coordinator makes a new one"):
-        site_folder.enrol()
+        membership.enrol()
     assert awaiting_admission(federation).keys().isdisjoint({"c"})
     monkeypatch.undo()
-    assert "not admitted" in site_folder.enrol()  # asked in time, admitted late
+    assert "not admitted" in membership.enrol()  # asked in time, admitted late
     monkeypatch.setattr(enrolment, "_now", lambda: later)
-    assert "not admitted" in site_folder.enrol()
-    admit(federation, "c", site_folder.fingerprint())
-    assert site_folder.enrol() == ""
+    assert "not admitted" in membership.enrol()
+    admit(federation, "c", membership.fingerprint())
+    assert membership.enrol() == ""
 
 
 @pytest.mark.parametrize(
@@ -269,15 +264,14 @@ def test_a_certificate_of_another_key_is_not_used(made, tmp_path):
     context = server_context(*map(str, federation.engine.server_identity(federation.server)))
     answer = {"state": "admitted", "certificate": certificate}
     with Ingress(["127.0.0.1"], port, reserved_port(), context, lambda request: answer):
-        site_folder = SiteFolder(tmp_path / "d")
         invitation = Invitation.read(invite(federation, "d"))
         object.__setattr__(invitation, "port", port)
         invitation.write(tmp_path / "d.json")
-        site_folder.accept(tmp_path / "d.json")
+        membership = SiteFolder(tmp_path / "d").accept(tmp_path / "d.json")
         with pytest.raises(InputError, match="sent a certificate for another key than this site's"):
-            site_folder.enrol()
+            membership.enrol()
     assert certified_key(certificate) is not None
-    assert not site_folder.enrolled
+    assert not membership.enrolled
 
 
 @contextlib.contextmanager
@@ -322,11 +316,11 @@ def test_floods_are_bounded_and_delay_nobody(made, tmp_path, monkeypatch):
     monkeypatch.setattr(ingress, "_WINDOW", 1e9)
     opened._recent.clear()
     monkeypatch.setattr(ingress, "_MAX_SILENT", 20)
-    site_folder = joined(federation, "d", tmp_path / "d")
+    membership = joined(federation, "d", tmp_path / "d")
     silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(30)]
     assert all(ended(connection) for connection in silent[:10])  # the oldest ones are dropped
     until(lambda: len(opened._silent) == 20, "the flood")
-    assert "not admitted" in site_folder.enrol()
+    assert "not admitted" in membership.enrol()
     assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"
     refused = 0
     for _ in range(10):
@@ -400,27 +394,27 @@ def test_the_server_listens_exclusively_and_only_at_the_named_address(made):
 
 def test_enrolment_through_a_proxy_that_accepts_or_refuses(made, tmp_path, monkeypatch):
     federation = made[0]
-    site_folder = joined(federation, "d", tmp_path / "d")
+    membership = joined(federation, "d", tmp_path / "d")
     for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     with Proxy() as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
-        assert "not admitted" in site_folder.enrol()
+        assert "not admitted" in membership.enrol()
         assert enrolments(proxy, federation) == 1
         proxy.accepts = False
-        assert "the proxy 127.0.0.1" in site_folder.enrol()
+        assert "the proxy 127.0.0.1" in membership.enrol()
         monkeypatch.setenv("no_proxy", "example.org, localhost")
-        assert "not admitted" in site_folder.enrol()
+        assert "not admitted" in membership.enrol()
         assert enrolments(proxy, federation) == 2
         monkeypatch.setenv("no_grpc_proxy", "example.org")  # which the engine reads in place of no_proxy
         proxy.accepts, proxy.credentials = True, base64.b64encode(b"me:pass word").decode()
-        assert "407" in site_folder.enrol()
+        assert "407" in membership.enrol()
         monkeypatch.setenv("https_proxy", f"http://me:pass%20word@127.0.0.1:{proxy.port}")
-        assert "not admitted" in site_folder.enrol()
+        assert "not admitted" in membership.enrol()
         assert enrolments(proxy, federation) == 4
     monkeypatch.setenv("https_proxy", "socks5://me:hidden@x:1")
     with pytest.raises(InputError, match="must be http://host:port, got 'x:1'"):
-        site_folder.enrol()
+        membership.enrol()
 
 
 def enrolments(proxy, federation):
@@ -489,9 +483,9 @@ def _pump(source, target):
 
 def test_a_site_does_not_wait_for_ever_for_a_silent_server(tmp_path, federation, monkeypatch):
     monkeypatch.setattr(dial, "TIMEOUT", 0.3)
-    site_folder = joined(federation, "d", tmp_path / "d")
+    membership = joined(federation, "d", tmp_path / "d")
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        invitation = site_folder.invitation
+        invitation = membership.invitation
         object.__setattr__(invitation, "port", mute.getsockname()[1])
-        invitation.write(site_folder.path / "invitation.json")
-        assert "no answer; a firewall may be in the way" in site_folder.enrol()
+        invitation.write(membership.path / "invitation.json")
+        assert "no answer; a firewall may be in the way" in membership.enrol()

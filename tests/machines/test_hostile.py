@@ -169,10 +169,9 @@ def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
 def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
-    policy = tmp_path / "raw.toml"
-    policy.write_text(f'format = 1\n[protect]\nmode = "raw"\n{STUDIES}')
-    other = {"data": str(odd), "policy": str(policy), "categorical": [], "na": []}
-    with network.with_settings("va", **other):
+    policy = f'format = 1\n[protect]\nmode = "raw"\n{STUDIES}'
+    other = {"data": str(odd), "categorical": [], "na": []}
+    with network.with_policy("va", policy), network.with_settings("va", **other):
         network.run("odd", *QUICK)
         output = network.finish("odd", code=1)
     assert "weight" in output
@@ -210,7 +209,7 @@ def test_without_the_right_certificate_nobody_connects(network, fitted, tmp_path
     certified_site(other, "va", tmp_path / "impostor", network.files["va"])
     network.start("impostor", "site", "start", tmp_path / "impostor")
     # a site with only the other federation's invitation: its server is another one, so it sends nothing
-    network.start("guest", "site", "join", invite(other, "va"), "--folder", tmp_path / "guest", *rows)
+    network.start("guest", "site", "join", tmp_path / "guest", invite(other, "va"), *rows)
     # a site that was never invited, with a certificate of the right authority
     certified_site(
         FederationFolder.read(network.home), "stranger", tmp_path / "stranger", network.files["va"]

@@ -90,7 +90,7 @@ def test_every_entry_point_checks_names(federation, tmp_path, name):
     values = json.loads(federation.invitation("a").read_text())
     for field in ("site", "federation"):
         invitation.write_text(json.dumps({**values, field: name}))
-        output = unpooled("site", "join", invitation, "--data", __file__, code=1)
+        output = unpooled("site", "join", tmp_path / "site", invitation, "--data", __file__, code=1)
         assert f"invitation.json: {name!r} cannot be" in output
         assert output.count("\n") == 1
     assert list(tmp_path.iterdir()) == [invitation]
@@ -138,10 +138,10 @@ def test_invalid_invitations_are_refused(federation, tmp_path, changed, message)
 
 def test_the_key_stays_at_the_site(federation, tmp_path):
     """The invitation has no key; the site makes its own in its folder, where only its owner can read it."""
-    site_folder = SiteFolder(tmp_path / "a")
-    site_folder.accept(federation.invitation("a"))
-    assert (site_folder.path / "private.key").stat().st_mode & 0o077 == 0
-    assert site_folder.path.stat().st_mode & 0o077 == 0
+    membership = SiteFolder(tmp_path / "a").accept(federation.invitation("a"))
+    assert (membership.path / "private.key").stat().st_mode & 0o077 == 0
+    assert membership.path.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "a").stat().st_mode & 0o077 == 0
     assert federation.invitation("a").stat().st_mode & 0o077 == 0
     assert "PRIVATE" not in federation.invitation("a").read_text()
     secret = json.loads(federation.invitation("a").read_text())["secret"]
@@ -151,38 +151,37 @@ def test_the_key_stays_at_the_site(federation, tmp_path):
 
 def test_the_first_authority_is_pinned(federation, tmp_path):
     """A second federation with the same name and site has another authority, and is refused."""
-    site_folder = SiteFolder(tmp_path / "a")
-    site_folder.accept(federation.invitation("a"))
-    key, pinned = (site_folder.path / "private.key").read_bytes(), site_folder.authority()
+    membership = SiteFolder(tmp_path / "a").accept(federation.invitation("a"))
+    key, pinned = (membership.path / "private.key").read_bytes(), membership.authority()
     false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
-    output = unpooled("site", "join", invite(false, "a"), "--folder", site_folder.path, code=1)
-    assert f"has pinned ({pinned}). Call the coordinator" in output
+    output = unpooled("site", "join", tmp_path / "a", invite(false, "a"), code=1)
+    assert f"has pinned for fed ({pinned}). Call the coordinator" in output
     assert output.count("\n") == 1
-    assert (site_folder.path / "private.key").read_bytes() == key
-    assert site_folder.authority() == pinned
+    assert (membership.path / "private.key").read_bytes() == key
+    assert membership.authority() == pinned
     for other in (invite(federation, "b"), None):  # another site of the same federation; the same site again
         words = (
             "site",
             "join",
+            tmp_path / "a",
             other or invite(federation, "a"),
-            "--folder",
-            site_folder.path,
             "--data",
             tmp_path / "none",
         )
         output = unpooled(*words, code=1)
-        assert ("is the folder of a in fed" in output) is (other is not None)
-    assert (site_folder.path / "private.key").read_bytes() == key
+        assert ("is a in fed, and the invitation of the same coordinator is for b" in output) is (
+            other is not None
+        )
+    assert (membership.path / "private.key").read_bytes() == key
 
 
 def test_one_fingerprint_covers_both_directions(federation, tmp_path):
     """It differs if the authority, the site's name or the site's key differs."""
-    site_folder = SiteFolder(tmp_path / "a")
-    site_folder.accept(federation.invitation("a"))
+    membership = SiteFolder(tmp_path / "a").accept(federation.invitation("a"))
     other = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
     first, second = new_key().public_key(), new_key().public_key()
     fingerprints = {
-        site_folder.fingerprint(),
+        membership.fingerprint(),
         enrolment_fingerprint(federation.root(), "a", first),
         enrolment_fingerprint(federation.root(), "a", second),
         enrolment_fingerprint(federation.root(), "b", first),
@@ -233,21 +232,20 @@ def test_a_federation_of_another_format_is_refused_and_never_looks_empty(
 
 
 def test_a_site_with_an_invitation_of_another_format_is_refused(federation, tmp_path):
-    site = SiteFolder(tmp_path / "a")
-    site.accept(federation.invitation("a"))
+    site = SiteFolder(tmp_path / "a").accept(federation.invitation("a"))
     in_format(site.path / "invitation.json", None)
     shutil.copy(site.path / "invitation.json", tmp_path / "a.json")
-    before = sorted(site.path.rglob("*"))
+    before = sorted((tmp_path / "a").rglob("*"))
     for words in (
-        ("join", tmp_path / "a.json", "--folder", site.path),
-        ("start", site.path),
-        ("stop", site.path),
-        ("status", site.path),
+        ("join", tmp_path / "a", tmp_path / "a.json"),
+        ("start", tmp_path / "a"),
+        ("stop", tmp_path / "a"),
+        ("status", tmp_path / "a"),
     ):
         output = unpooled("site", *words, code=1)
         assert output.count("\n") == 1
         assert "an invitation of an unknown or earlier format, and this release reads format 1." in output
-    assert sorted(site.path.rglob("*")) == before
+    assert sorted((tmp_path / "a").rglob("*")) == before
 
 
 def test_the_progress_of_a_run_of_another_format_is_refused(tmp_path):

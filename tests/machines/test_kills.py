@@ -64,7 +64,7 @@ class Strikes:
             self.network.serve()
         for site in self.network.files:
             if not self._alive(site):
-                until(lambda site=site: not is_locked(self.network.site_folder(site)), f"{site} to be free")
+                until(lambda site=site: not is_locked(self.network.membership(site)), f"{site} to be free")
                 self.network.join(site)
         if self.network.processes[run].poll() == -signal.SIGKILL:
             self.network.start(run, "resume", self.network.out(run), where="server")

@@ -109,7 +109,7 @@ def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(after_a
     The terms, which are encoded, hold the study: it names the run, as the site's own log does.
     """
     network = after_a_run
-    engine = network.site_folder("va") / "engine"
+    engine = network.membership("va") / "engine"
     runs = [
         json.loads(job.read_text())["job"]["remote"]["run"] for job in network.folder.glob("out/*/job.json")
     ]
@@ -176,10 +176,7 @@ def test_a_full_disk_is_named_with_its_site(network, small_disk):
     usual = network.site_folder("va")
     network.stop("va")
     shutil.copytree(usual, small_disk / "va", ignore=shutil.ignore_patterns("*-*-*-*-*", "log.txt*"))
-    settings = small_disk / "va" / "engine" / "local" / "unpooled.json"
-    SiteSettings.read(settings)
-    moved = json.loads(settings.read_text())
-    settings.write_text(json.dumps({**moved, "folder": str(small_disk / "va")}))
+    network.command("site", "confirm", small_disk / "va")
     network.join("va", folder=small_disk / "va")
     try:
         network.wait_connected()

@@ -11,7 +11,7 @@ from machines.network import PATIENCE, until
 from studies import study_of, terms_of
 from unpooled import Lloyd, Site, run
 from unpooled.app.cli import app
-from unpooled.errors import InputError, PolicyError
+from unpooled.errors import PolicyError
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.membership import AskMembers, TreeError
 from unpooled.federation.provisioning.enrolment import Enrolment, _write, invite
@@ -33,7 +33,7 @@ from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.log import entries, verify
-from unpooled.site.session import SiteSession, SiteSettings
+from unpooled.site.session import MembershipFile, SiteSession, SiteSettings
 from unpooled.site.study_store import APPROVED, StudyFolder
 from unpooled.storage.file_locks import locked
 
@@ -490,23 +490,18 @@ def test_a_member_proves_its_key_and_nobody_elses():
     assert verified_claim({"member_key": "zz", "proof": ["x"]}, "1234").key == ""
 
 
-def test_the_key_of_a_site_is_that_of_its_folder_and_of_another_one_that_it_names(made, tmp_path):
-    north = made["north"]
-    invitations = {site: invite(north, site) for site in north.sites}
-    one, two = SiteFolder(tmp_path / "one"), SiteFolder(tmp_path / "two")
-    one.accept(invitations["a"])
-    identity_in(one.path)
-    two.import_key(one.path)
-    two.accept(invitations["b"])
-    assert fingerprint_in(two.path) == fingerprint_in(one.path)
-    identity_in(tmp_path)
-    with pytest.raises(InputError, match="already has a key, and it differs from"):
-        two.import_key(tmp_path)
-    with pytest.raises(InputError, match=r"has no identity.key"):
-        two.import_key(tmp_path / "nowhere")
-    for site in north.sites:  # as the other tests have them
-        _write(north, site, enrolled(site * 40))
-    assert known_members(north) == ({"a": "a" * 40, "b": "b" * 40}, ())
+def test_the_key_of_a_site_is_that_of_its_folder_in_every_federation(made, tmp_path):
+    """A tree therefore recognises a site that is reached by two paths, whatever its names there."""
+    site = SiteFolder(tmp_path / "one")
+    claims = []
+    for federation, name in (("north", "a"), ("south", "c")):
+        membership = site.accept(invite(made[federation], name))
+        claim = member_claim(identity_in(membership.site), membership.fingerprint(), False)
+        claims.append(verified_claim(claim, membership.fingerprint()).key)
+    assert claims[0] == claims[1] == fingerprint_in(site.path)
+    for site_name in made["north"].sites:  # as the other tests have them
+        _write(made["north"], site_name, enrolled(site_name * 40))
+    assert known_members(made["north"]) == ({"a": "a" * 40, "b": "b" * 40}, ())
 
 
 def test_errors_of_a_relay_that_joins_come_before_anything_is_written(made, tmp_path):
@@ -517,7 +512,7 @@ def test_errors_of_a_relay_that_joins_come_before_anything_is_written(made, tmp_
     bad.write_text("format = 1\n[relay]\nquorum = 3\n")
     downstream = made["north"].path
     for words, message in (
-        (("--downstream", national.path), "is national itself: a federation cannot be a member of itself"),
+        (("--downstream", national.path), "is national itself: a federation cannot be its own member"),
         (("--downstream", tmp_path), "not the folder of a federation"),
         (
             ("--downstream", downstream, "--policy", bad),
@@ -528,17 +523,23 @@ def test_errors_of_a_relay_that_joins_come_before_anything_is_written(made, tmp_
             "a federation takes part, which has no data of its own",
         ),
     ):
-        output = unpooled("site", "join", invitation, *words, code=1)
+        output = unpooled("site", "join", tmp_path / "north", invitation, *words, code=1)
         assert message in output, output
         assert not (tmp_path / "north").exists()
 
 
 def test_the_settings_of_a_member_determine_its_session(made, tmp_path):
-    file = tmp_path / "unpooled.json"
+    for folder in ("n", "a"):
+        (tmp_path / folder).mkdir()
+    file = tmp_path / "n" / "unpooled.json"
     settings = RelaySettings("north", str(made["north"].path), str(tmp_path / "n"))
-    settings.write(file)
-    assert RelaySettings.read(file) == settings
+    settings.write()
+    membership = str(tmp_path / "n" / "federations" / "x")
+    MembershipFile("north", "", str(tmp_path / "n"), membership).write(file)
+    own = {"policy": str(tmp_path / "n" / "policy.toml"), "membership": membership}
+    assert RelaySettings.read(file) == replace(settings, **own)
     assert isinstance(open_session(file, terms_of(study_of()))._settings, OpenRelay)
-    SiteSettings("a", "x.csv", str(tmp_path / "a")).write(file)
+    SiteSettings("a", "x.csv", str(tmp_path / "a")).write()
+    MembershipFile("a", "", str(tmp_path / "a"), str(tmp_path / "a")).write(file)
     assert type(open_session(file, terms_of(study_of()))) is SiteSession
     assert FederationFolder.read(made["north"].path).sites == ("a", "b")

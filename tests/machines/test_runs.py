@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -128,16 +129,17 @@ def test_secure_sums_between_processes(network, fitted):
 @pytest.fixture
 def private_network(network, tmp_path):
     """The sites with differential privacy for a while, in other folders without a summary table."""
-    policy = tmp_path / "dp.toml"
-    policy.write_text(
+    policy = (
         'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 4\n[domain]\n'
         'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n' + STUDIES
     )
     log_heads = network.home / "log_heads.jsonl"  # of the logs in the sites' usual folders
     with contextlib.ExitStack() as stack:
         for site in network.files:
-            other = {"folder": str(tmp_path / site), "policy": str(policy)}
-            stack.enter_context(network.with_settings(site, **other))
+            (tmp_path / site).mkdir()
+            shutil.copy(network.site_folder(site) / "settings.json", tmp_path / site)
+            (tmp_path / site / "policy.toml").write_text(policy)
+            stack.enter_context(network.with_settings(site, folder=str(tmp_path / site)))
         before = log_heads.read_bytes() if log_heads.exists() else b""
         log_heads.unlink(missing_ok=True)
         yield network

@@ -35,7 +35,7 @@ class Registered:
         self.rng, self.next, self.rows, self.away = np.random.default_rng(seed), 0, {}, {}
         for _ in range(people or int(self.rng.integers(max(6, 3 * g), 8 * g))):
             self.come()
-        self.settings = SummarySettings(min_group_size=max(g, 3), person="id", sensitive=("kind",))
+        self.settings = self.settings_for(g)
         first = make_first_summary(self.table(), self.settings)
         self.scales = replace(first.scales, min_group_size=g, min_size=g)
         self.history = History(g)
@@ -46,6 +46,9 @@ class Registered:
         else:  # g = 2 is below what a site may choose: the first summary table is its first renewal
             self.summaries = []
             self.renew()
+
+    def settings_for(self, g: int) -> SummarySettings:
+        return SummarySettings(min_group_size=max(g, 3), person="id", sensitive=("kind",))
 
     def come(self) -> None:
         self.rows[f"P{self.next}"] = self.drawn()

@@ -11,6 +11,7 @@ from unpooled.site.chain import CHAIN, Chain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.study_guard import StudyGuard
+from unpooled.site.study_store import StudyFolder
 
 pytestmark = pytest.mark.quick
 
@@ -70,7 +71,7 @@ def test_a_site_under_a_policy_has_every_step_that_its_mode_needs(tmp_path, mode
 
 
 def test_a_study_is_checked_first_and_once_more_before_the_release(tmp_path):
-    guard = StudyGuard(study_of(), tmp_path)
+    guard = StudyGuard(study_of(), StudyFolder(tmp_path))
     site = open_site("a", X, parse(f"format = 1\n{RULES['raw']}"), study=guard)
     places = [i for i, step in enumerate(site.chain.steps) if step is guard]
     assert places == [site.chain.names.index("source") - 1, site.chain.names.index("ledger") - 2]

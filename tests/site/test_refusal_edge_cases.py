@@ -114,7 +114,7 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     place.receive("a", study, "")
     place.decide(study.digest, APPROVED, "Dr. Low")
     rules = policy(text='[aggregation]\nsecure = "off"')
-    site = open_site("a", TABLE, rules, tmp_path, study=StudyGuard(study, tmp_path))
+    site = open_site("a", TABLE, rules, tmp_path, study=StudyGuard(study, place))
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
     for verb, says in (("total", "not part of one"), ("each", "discloses a single site's answer")):

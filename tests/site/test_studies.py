@@ -354,7 +354,7 @@ def test_a_withdrawal_that_no_process_noticed_holds_too(site, end):
     place._write(replace(kept, decisions=(*kept.decisions, Decision(WITHDRAWN, "x", "now"))))
     assert reasons(end.respond(SCHEMA)) == "the site has withdrawn the study"
     with pytest.raises(Exception, match="withdrawn"):
-        StudyGuard(kept.study, home(site)).check(Exchange(codec.unwrap(SCHEMA)))
+        StudyGuard(kept.study, StudyFolder(home(site))).check(Exchange(codec.unwrap(SCHEMA)))
     assert kinds(site)[-2:] == ["release", "refusal"]
     assert study.run == "r"
 
@@ -373,7 +373,7 @@ def test_a_study_that_expired_after_its_approval_is_over(site):
     place._write(replace(kept, decisions=(Decision(APPROVED, "x", "now"),)))
     assert "expired" in session_of(site, past).respond(SCHEMA)
     with pytest.raises(Exception, match="expired"):
-        StudyGuard(past, home(site)).check(Exchange(codec.unwrap(SCHEMA)))
+        StudyGuard(past, StudyFolder(home(site))).check(Exchange(codec.unwrap(SCHEMA)))
     assert "1. expired" in officer(site, "status")
 
 
@@ -448,7 +448,7 @@ def test_no_honest_run_goes_beyond_its_study(method, missing, tmp_path):
         X = rng.normal(size=(40, 3)) + 5 * rng.integers(3, size=(40, 1))
         X[rng.random(X.shape) < (0.2 if missing else 0.0)] = np.nan
         table = Table.from_columns({f"c{j}": X[:, j] for j in range(3)})
-        sites.append(Site(name, table, guards=[Approved(study, tmp_path), StudyLimitsGuard(study)]))
+        sites.append(Site(name, table, guards=[Approved(study, place), StudyLimitsGuard(study)]))
     job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
     done = run(job.algorithm, LocalFederation(sites), seed=1, name="r", quorum=1.0)
     assert done.finished

@@ -71,6 +71,7 @@ def cluster(
     one_row_per_person: bool = False,
     not_a_person: Names = (),
     sensitive: Names = (),
+    diverse: Names = (),
     log: Names = (),
     consumption: Names = (),
     min_cluster_size: int = 5,
@@ -158,6 +159,7 @@ def cluster(
             names_of("consumption", consumption),
             one_row_per_person=bool(one_row_per_person),
             not_a_person=names_of("not_a_person", not_a_person),
+            diverse=names_of("diverse", diverse),
         ),
         PreparationOptions(
             columns=names_of("columns", columns) if chosen is None else chosen,

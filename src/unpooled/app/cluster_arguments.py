@@ -111,7 +111,7 @@ _ARGUMENTS = {
     "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
     "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share", "method",
     "restarts", "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person",
-    "one-row-per-person", "not-a-person", "sensitive", "log", "consumption", "min-cluster-size",
+    "one-row-per-person", "not-a-person", "sensitive", "diverse", "log", "consumption", "min-cluster-size",
     "epsilon", "delta", "rows", "force", "overwrite",
     "certify",
 }  # fmt: skip

@@ -117,8 +117,8 @@ class Job:
         if summary is not None and settings.get("protect") != "summary":
             if summary != SummarySettings():
                 raise InputError(
-                    "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, --log "
-                    "and --consumption are options of summary tables. Add --protect summary."
+                    "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, "
+                    "--diverse, --log and --consumption are options of summary tables. Add --protect summary."
                 )
             summary = None
         if not isinstance(preparation_options.columns, str):
@@ -262,6 +262,7 @@ class Job:
             ("--person", self.summary.person if self.summary else "", ""),
             ("--not-a-person", ",".join(self.summary.not_a_person) if self.summary else "", ""),
             ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
+            ("--diverse", ",".join(self.summary.diverse) if self.summary else "", ""),
             ("--log", ",".join(self.summary.log) if self.summary else "", ""),
             ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
             ("--min-cluster-size", self.minimum if self.protect == "raw" else 5, 5),

@@ -126,6 +126,25 @@ def last_log_heads(path: Path) -> dict[SiteId, str]:
     return {site: head for site, head in last.items() if head}
 
 
+def forked_logs(path: Path) -> dict[SiteId, int]:
+    """Return the sites of whose log two different lines of one number came, and that number.
+
+    Then two folders of the site have answered, because each continues a log of its own. A site that was
+    readmitted begins anew.
+    """
+    known: dict[SiteId, dict[str, str]] = {}
+    forked: dict[SiteId, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        entry = json.loads(line)
+        site, (number, _, digest) = str(entry["site"]), str(entry["head"]).partition(":")
+        if not digest:
+            known.pop(site, None)
+            forked.pop(site, None)
+        elif known.setdefault(site, {}).setdefault(number, digest) != digest:
+            forked.setdefault(site, int(number))
+    return forked
+
+
 def readmit(path: Path, site: SiteId, reason: str) -> int:
     """Record that a site's log begins anew: its earlier heads stay on record and are not required any more.
 

@@ -30,9 +30,9 @@ def groups(Z: Rows, min_size: int, progress: Callable[[float], object]) -> Indic
     if columns == 1:
         parts = _column(X, min_size)
     else:
-        state = _Groups(X, min_size)
+        state = Groups(X, min_size)
         _cut(state, progress)
-        _Improvement(state).run(progress)
+        Improvement(state).run(progress)
         parts = [np.array(rows) for rows in state.members if len(rows)]
     labels = np.empty(n, np.int64)
     for label, rows in enumerate(parts):
@@ -49,13 +49,13 @@ def _dot(A: Floats, B: Floats) -> Floats:
     return np.asarray((lanes[..., 0] + lanes[..., 1]) + (lanes[..., 2] + lanes[..., 3]))
 
 
-def _apart(A: Floats, B: Floats) -> Floats:
+def apart(A: Floats, B: Floats) -> Floats:
     """Squared distances."""
     R = A - B
     return _dot(R, R)
 
 
-def _sum(X: Floats) -> Floats:
+def row_sum(X: Floats) -> Floats:
     """The sum of rows, one after the other."""
     return np.asarray(np.cumsum(X, axis=0)[-1])
 
@@ -63,7 +63,7 @@ def _sum(X: Floats) -> Floats:
 def _principal(X: Floats, axis: Floats, turns: int) -> Floats:
     """Power iteration on centred rows, from the axis given."""
     for _ in range(turns):
-        longer = _sum(_dot(X, axis)[:, None] * X)
+        longer = row_sum(_dot(X, axis)[:, None] * X)
         size = np.sqrt(_dot(longer, longer))
         if not size > 0:
             break
@@ -71,7 +71,7 @@ def _principal(X: Floats, axis: Floats, turns: int) -> Floats:
     return axis
 
 
-class _Groups:
+class Groups:
     """Members, means, and when each group changed last. A slot without members is free."""
 
     def __init__(self, X: Floats, min_size: int) -> None:
@@ -97,7 +97,7 @@ class _Groups:
 
     def fill(self, g: int, rows: list[int]) -> None:
         self.members[g] = rows
-        self.means[g] = _sum(self.X[rows]) / len(rows)
+        self.means[g] = row_sum(self.X[rows]) / len(rows)
         self.touch(g)
 
     def touch(self, g: int) -> None:
@@ -108,10 +108,10 @@ class _Groups:
         """Row by row in the order of groups."""
         order = [row for rows in self.members for row in rows]
         label = [g for g, rows in enumerate(self.members) for _ in rows]
-        return float(np.cumsum(_apart(self.X[order], self.means[label]))[-1])
+        return float(np.cumsum(apart(self.X[order], self.means[label]))[-1])
 
 
-def _cut(state: _Groups, progress: Callable[[float], object]) -> None:
+def _cut(state: Groups, progress: Callable[[float], object]) -> None:
     """The first groups: rows cut in two across their principal axis until no part can be cut."""
     n, done = len(state.X), 0
     waiting = [np.arange(n)]
@@ -129,7 +129,7 @@ def _cut(state: _Groups, progress: Callable[[float], object]) -> None:
 def _halves(X: Floats, rows: Indices, min_size: int) -> tuple[Indices, int]:
     """The rows along their axis, and how many are in the first part."""
     n = len(rows)
-    mean = _sum(X[rows]) / n
+    mean = row_sum(X[rows]) / n
     centred = X[rows] - mean
     sample = centred[:: 1 if n < 2 * SAMPLE else n // SAMPLE]
     axis = _principal(sample, sample[int(_dot(sample, sample).argmax())], CUT_TURNS)
@@ -157,7 +157,7 @@ def _best_parts(sums: Floats, min_size: int) -> tuple[float, list[int]]:
         size = np.arange(min_size, min(2 * min_size - 1, end) + 1)
         size = size[(size == end) | (end - size >= min_size)]
         if len(size):
-            found = value[end - size] + _apart(sums[end], sums[end - size]) / size
+            found = value[end - size] + apart(sums[end], sums[end - size]) / size
             best = int(found.argmax())
             value[end], origin[end] = found[best], end - size[best]
     ends, end = [], count
@@ -175,10 +175,12 @@ def _column(X: Floats, min_size: int) -> list[Indices]:
     return np.split(order, _best_parts(sums, min_size)[1][:-1])
 
 
-class _Improvement:
+class Improvement:
     """Rounds over all groups whose neighbourhood changed."""
 
-    def __init__(self, state: _Groups) -> None:
+    resplits = True
+
+    def __init__(self, state: Groups) -> None:
         self.state = state
         self.left = state.squared_error()
         self.worth = WORTH * self.left / len(state.X)
@@ -207,7 +209,7 @@ class _Improvement:
         self.seen[g] = state.now
         beside = self.beside[g] = self.nearest(g)
         gained = 0.0
-        for count in range(2, min(3, len(beside) + 1) + 1):
+        for count in range(2, min(3, len(beside) + 1) + 1 if self.resplits else 2):
             which = [g, *beside[: count - 1]]
             if all(state.members[b] for b in which) and any(state.changed[b] > before for b in which):
                 gained += self.resplit(which)
@@ -217,7 +219,7 @@ class _Improvement:
 
     def nearest(self, g: int) -> list[int]:
         means = self.state.means[: len(self.state.members)]
-        away = _apart(means[g], means)
+        away = apart(means[g], means)
         away[g] = np.inf
         order = np.argsort(away, kind="stable")[:NEAREST]
         return [int(b) for b in order if away[b] < np.inf]
@@ -226,11 +228,11 @@ class _Improvement:
         """All rows of some groups in order along their common axis, in the best consecutive parts."""
         state = self.state
         rows = np.array([row for g in which for row in state.members[g]])
-        X = state.X[rows] - _sum(state.X[rows]) / len(rows)
+        X = state.X[rows] - row_sum(state.X[rows]) / len(rows)
         before, at = 0.0, 0
         for g in which:
             size = len(state.members[g])
-            own = _sum(X[at : at + size])
+            own = row_sum(X[at : at + size])
             before += float(_dot(own, own) / size)
             at += size
         axis = _principal(X, state.means[which[1]] - state.means[which[0]], RESPLIT_TURNS)
@@ -245,12 +247,15 @@ class _Improvement:
             state.close(g)
         return after - before
 
+    def steps(self, g: int, beside: list[int]) -> "Steps":
+        return Steps(self.state, g, beside)
+
     def trade(self, g: int, beside: list[int]) -> float:
         """Each row of the group makes the best move to one beside it, or the best swap with a row of one."""
         state, own = self.state, self.state.members[g]
         gained, i, steps = 0.0, 0, None
         while i < len(own):
-            steps = steps or _Steps(state, g, beside)
+            steps = steps or self.steps(g, beside)
             change, b, row = steps.best(i)
             if not change < -self.worth:
                 i += 1
@@ -270,10 +275,10 @@ class _Improvement:
         return gained
 
 
-class _Steps:
+class Steps:
     """The change by the moves and swaps of a group's rows, as long as none is made."""
 
-    def __init__(self, state: _Groups, g: int, beside: list[int]) -> None:
+    def __init__(self, state: Groups, g: int, beside: list[int]) -> None:
         own = state.members[g]
         sizes = np.array([len(state.members[b]) for b in beside])
         self.beside, self.may_leave = beside, len(own) > state.min_size
@@ -284,10 +289,14 @@ class _Steps:
         self.of = np.repeat(np.arange(len(beside)), sizes)  # which group beside holds each row of Y
         self.begins = np.cumsum(sizes) - sizes
         mean, means = state.means[g], state.means[beside]
-        self.here = _apart(self.X, mean)
-        self.there = _apart(self.X[:, None], means)
-        self.between = _apart(self.Y, mean) - _apart(self.Y, means[self.of])
+        self.here = apart(self.X, mean)
+        self.there = apart(self.X[:, None], means)
+        self.between = apart(self.Y, mean) - apart(self.Y, means[self.of])
         self.both = 1.0 / self.size + 1.0 / sizes
+
+    def allowed(self, i: int, change: Floats) -> Floats:
+        """The changes, infinite where a step is not allowed; the move to a group comes before its swaps."""
+        return change
 
     def best(self, i: int) -> tuple[float, int, int]:
         """The change of squared error, the group and the row there, or -1 for a move.
@@ -300,8 +309,8 @@ class _Steps:
             leaves = self.size * here / (self.size - 1)
             move = np.where(self.room, n * there / (n + 1) - leaves, np.inf)
         away = there - here
-        swap = (away[self.of] + self.between) - self.both[self.of] * _apart(self.X[i], self.Y)
-        change = np.insert(swap, self.begins, move)
+        swap = (away[self.of] + self.between) - self.both[self.of] * apart(self.X[i], self.Y)
+        change = self.allowed(i, np.insert(swap, self.begins, move))
         at = int(change.argmin())
         begins = self.begins + np.arange(len(n))  # of each group's changes, the move first
         q = int(np.searchsorted(begins, at, side="right")) - 1

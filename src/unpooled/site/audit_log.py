@@ -24,8 +24,9 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Base64Payload, Log, unpacked
 from unpooled.site.log_files import parsed, tail
 from unpooled.site.policy import Policy
-from unpooled.site.steps import Recorder
+from unpooled.site.chain_steps import Recorder
 
+_SOURCE = ("protection", "summary", "policy", "study", "authority")  # in the lines that open a site
 SUMS = "sums"  # the protection of a relay: it sends sums over its sites
 
 
@@ -53,13 +54,15 @@ class AuditLog(Recorder):
         registry: str = "",
         authority: bytes | None = None,
         study: str = "",
+        federation: str = "",
     ) -> None:
         self._bound: dict[str, Any] = {"registry": registry} if registry else {}  # its last link
         self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
         held = policy if isinstance(policy, Policy) else None
         self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
         protection = SUMS if held is None else held.protect.mode
-        self._from = (protection, summary, policy.digest, study)
+        self._from = (protection, summary, policy.digest, study, "" if authority is None else authority.hex())
+        self._federation = federation  # its name, for people
         self._countersigned = ""
         self._transforms: set[str] = set()  # in the log
 
@@ -67,7 +70,7 @@ class AuditLog(Recorder):
         """Write that the site is open, and what it answers from, before it answers anything."""
         if self._log is None:
             return
-        protection, summary, policy, study = self._from
+        protection, summary, policy, study, authority = self._from
         self._log.append(
             "opening",
             site=self._name,
@@ -76,7 +79,8 @@ class AuditLog(Recorder):
             summary=summary,  # the digest of the summary table that the site answers from
             study=study,  # the digest of the approved study
             version=version("unpooled"),
-            authority="" if self._authority is None else self._authority.hex(),
+            federation=self._federation,
+            authority=authority,  # the federation, by the public key of its coordinator
             ledger=self._mark(),
             **self._bound,
         )
@@ -100,8 +104,9 @@ class AuditLog(Recorder):
     def check_head(self, request: Request) -> None:
         """Refuse a request if its countersignature is forged, or names a line that the log does not have.
 
-        Then the log was cut, or the site restored from an old backup: its answer could differ from an earlier
-        one. The refusal is not logged, so that the newest log can still be put back.
+        Then the log was cut, the site was restored from an old backup, or it has two folders: its answer
+        could differ from an earlier one. The refusal is not logged, so that the newest log can still be put
+        back.
         """
         if self._log is None or not request.countersigned or request.countersigned == self._countersigned:
             return
@@ -113,12 +118,19 @@ class AuditLog(Recorder):
         statement = countersignable(self._name, f"{number}:{head}")
         if not is_signed(self._authority, statement, from_hex(signature)) or not number.isdigit():
             raise QueryRefusedError("the log's head is not countersigned by the authority of this federation")
-        if self._log.hash_at(int(number)) != head:
+        if (own := self._log.hash_at(int(number))) == head:
+            return
+        if own:
             raise QueryRefusedError(
-                f"the coordinator has received line {int(number) + 1} of this site's log, and the log lacks "
-                "it: the log was cut, or restored from an old backup. Nothing is answered until the newest "
-                "log is back."
+                f"the coordinator has received another line {int(number) + 1} of this site's log than this "
+                "log has: two folders of this site are in use, or this one was restored from an old backup. "
+                "Nothing is answered until the newest log is back."
             )
+        raise QueryRefusedError(
+            f"the coordinator has received line {int(number) + 1} of this site's log, and the log lacks it: "
+            "the log was cut, restored from an old backup, or another folder of this site has answered. "
+            "Nothing is answered until the newest log is back."
+        )
 
     def record(self, exchange: Exchange, response: Response) -> str:
         return self._write(exchange, response, failed=False)
@@ -197,8 +209,8 @@ class AuditLog(Recorder):
     def answered(self) -> dict[tuple[RequestId, str], Response]:
         """The answers of the latest round in the log, which a restarted coordinator may ask for again.
 
-        Only answers from the site's present source count: after a change of protection, summary table, rules
-        or study a question is answered anew, or refused.
+        Only answers from the site's present source to this federation count: after a change of protection,
+        summary table, rules or study a question is answered anew, or refused.
         """
         answers: dict[tuple[RequestId, str], Response] = {}
         if self._log is None:
@@ -209,7 +221,7 @@ class AuditLog(Recorder):
         for line in tail(self._log.path):
             if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
                 entry = parsed(line, self._log.path)
-                if tuple(map(entry.get, ("protection", "summary", "policy", "study"))) != self._from:
+                if tuple(map(entry.get, _SOURCE)) != self._from:
                     break
                 answers |= since
                 since = {}

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from unpooled.errors import InputError
 from unpooled.site.folder_format import check_folder_format
+from unpooled.site.study_store import FEDERATIONS
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import sync_folder
 from unpooled.storage.file_format import FORMAT, format_error
@@ -38,25 +39,36 @@ _ABOUT = "unpooled-backup.json"
 _LEDGER = "ledger.sqlite"
 _MARKS = (
     "federation.json",
-    "invitation.json",
+    FEDERATIONS,
     "log.jsonl",
     "summary",
     "recipient.json",
 )  # one is in the folder of a site or federation
 _ENGINES = ("engine", "server", "console", "runs")  # folders in which engines keep files of their own
-_PROCESSES = ("lock", "pid", "engine.log", "start.log", "log.jsonl.", f"{_LEDGER}-", "registry.sqlite-", ".")
+_PROCESSES = (
+    "lock",
+    "place.json",
+    "pid",
+    "engine.log",
+    "start.log",
+    "log.jsonl.",
+    f"{_LEDGER}-",
+    "registry.sqlite-",
+    ".",
+)
 _MAX_FILES = 100_000
 _MAX_ABOUT = 32 << 20  # bytes
 _BLOCK = 1 << 18  # bytes that are read at once
 _MAX_READ = 1 << 20  # bytes that the format may ask for at once, e.g. for a long name
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_ENGINE = rf"({FEDERATIONS}/{_NAME}/engine|server|console)"
 _KNOWN = re.compile(
     "|".join(
         (
             # a site, or a relay
-            r"(invitation|enrolled|erasures)\.json",
-            r"(private|identity)\.key",
+            r"(settings|erasures)\.json",
+            r"identity\.key",
             r"folder\.id",
             r"log(-\d{9}-\d{9})?\.jsonl",
             r"(ledger|registry)\.sqlite",
@@ -64,6 +76,9 @@ _KNOWN = re.compile(
             r"(summary|renewal|summary-[0-9-]+)/(table\.csv|(about|approved|notes)\.json|page\.html)",
             r"studies/[0-9a-f]{64}\.json",
             rf"deletion-notice-{_NAME}\.unpooled",
+            # its membership in a federation
+            rf"{FEDERATIONS}/{_NAME}/((invitation|enrolled)\.json|private\.key)",
+            rf"{FEDERATIONS}/{_NAME}/studies/[0-9a-f]{{64}}\.json",
             # a federation
             r"(federation|recipient)\.json",
             rf"{_NAME}-key\.json",
@@ -75,9 +90,9 @@ _KNOWN = re.compile(
             rf"results/{_NAME}/((job|preparation|result)\.json|history\.csv|report\.html)",
             rf"results/{_NAME}/(checkpoint|certificate|model\.unpooled)",
             # the engine's settings
-            r"(engine|server|console)/startup/((client|server)\.(crt|key)|rootCA\.pem)",
-            r"(engine|server|console)/startup/fed_(client|server|admin)\.json",
-            r"(engine|server|console)/local/(authorization|comm_config|log_config|resources|unpooled)\.json",
+            rf"{_ENGINE}/startup/((client|server)\.(crt|key)|rootCA\.pem)",
+            rf"{_ENGINE}/startup/fed_(client|server|admin)\.json",
+            rf"{_ENGINE}/local/(authorization|comm_config|log_config|resources|unpooled)\.json",
         )
     )
 )
@@ -122,7 +137,7 @@ def files_not_in_backup(folder: Path) -> list[str]:
     others = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        known = _KNOWN.fullmatch(name.as_posix()) or name.parts[0] in _ENGINES
+        known = _KNOWN.fullmatch(name.as_posix()) or set(name.parts[:3:2]) & set(_ENGINES)
         if not known and not path.is_dir() and not name.name.startswith(_PROCESSES):
             others.append(name.as_posix())
     return others
@@ -286,9 +301,10 @@ def _too_large(limit: int) -> InputError:
 
 
 def _check_not_used(folder: Path) -> None:
-    for home in (folder, folder / "server"):
+    for home in (folder, folder / "server", *folder.glob(f"{FEDERATIONS}/*")):
         if home.is_dir() and is_locked(home):
-            stop = f"federation serve {folder} --stop" if home != folder else f"site stop {folder}"
+            served = home == folder / "server"
+            stop = f"federation serve {folder} --stop" if served else f"site stop {folder}"
             raise InputError(f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled {stop}.")
 
 

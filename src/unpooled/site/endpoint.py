@@ -8,7 +8,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import Request, RequestId, Response
 from unpooled.protocol.messages import Refusal, SiteId
 from unpooled.site.chain import Chain, Exchange
-from unpooled.site.steps import Recorder
+from unpooled.site.chain_steps import Recorder
 
 log = logging.getLogger(__name__)
 NO_REQUEST = RequestId("", 0, 0, 0)  # in responses to messages that cannot be read

@@ -26,6 +26,8 @@ min_group_size = {min_group_size}\t# summary: fewest people in a group; 0: 5 to 
 person = {person}\t# summary: the column that identifies people; "": every row is a person
 columns = {columns}\t# summary: columns that studies are about
 sensitive = {sensitive}\t# summary: columns that do not decide who is grouped with whom
+diverse = {diverse}\t# summary: sensitive columns of which no group has too many equal values
+diverse_by = {diverse_by}\t# summary: how far a value's share in a group may exceed its share in the table
 log = {log}\t# summary: columns of which the table has only the logarithm
 preset = {preset}\t# a published rule that this policy follows: {presets}
 consumption = {consumption}\t# summary: columns in which nobody may have a large share of a total
@@ -251,6 +253,8 @@ def _summary(policy: Policy) -> list[str]:
         sentences.append(f"The grouping gives more weight to these columns: {', '.join(p.columns)}.")
     if p.sensitive:
         sentences.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
+    if p.diverse:
+        sentences.append(diversity(p.diverse, p.diverse_by))
     if p.log:
         sentences.append(f"The summary table has only the logarithm of these columns: {', '.join(p.log)}.")
     if p.consumption:
@@ -259,6 +263,15 @@ def _summary(policy: Policy) -> list[str]:
             f"{p.max_share * 100:g}% of the group's total."
         )
     return sentences
+
+
+def diversity(columns: tuple[str, ...], by: float) -> str:
+    """Return a sentence on the limit that holds for these columns."""
+    return (
+        f"In no group is a value of {', '.join(columns)} more frequent than in the whole table by more than "
+        f"{by * 100:g} percentage points. A value that {100 - by * 100:g}% or more of the people have may "
+        "fill a group."
+    )
 
 
 def _dp(policy: Policy) -> list[str]:

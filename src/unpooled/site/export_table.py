@@ -92,7 +92,8 @@ def plan_export(
 def site_name(folder: Path, policy: Policy, name: str = "") -> str:
     """Return the name of a site: as in its policy, or as it answered before, or that of its folder."""
     ledger = folder / "ledger.sqlite"
-    known = policy.site.id or (Ledger.owner(ledger) if ledger.exists() else "")
+    names = Ledger.names(ledger) if ledger.exists() else {}  # by federation; "": exports
+    known = policy.site.id or names.get("") or next(iter(names.values()), "")
     if name and known and name != known:
         raise InputError(f"--name {name}: this site is {known}. Leave --name out.")
     found = name or known or folder.resolve().name

@@ -133,12 +133,12 @@ def _check_protection(folder: Path, log: Log, ledger: Ledger, mode: str) -> None
             )
             raise LedgerError(
                 f"{folder}: the site answered {how} differential privacy before "
-                f'(mode = "{before}"), and {why}. Use a folder of its own.'
+                f'(mode = "{before}"), and {why}. Set the mode back in the policy.'
             )
     if mode != "dp" and ledger.spent():
         raise LedgerError(
             f"{folder}: the site answered with differential privacy before, and another mode would void its "
-            "promise. Use a folder of its own."
+            'promise. Set the policy back to mode = "dp".'
         )
 
 

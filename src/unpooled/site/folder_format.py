@@ -7,7 +7,7 @@ from unpooled.site.chained_file import check_file_format
 from unpooled.site.log_files import check_log_format, segments
 from unpooled.storage.file_format import format_error
 
-_EARLIER = "copy*/about.json"  # where releases before format 1 kept the summary table
+_EARLIER = ("copy*/about.json", "engine/startup")  # files before format 1: summary table, federation
 _CHAINED = {"ledger.sqlite": "ledger", "registry.sqlite": "registry"}
 
 
@@ -16,7 +16,7 @@ def check_folder_format(folder: Path) -> None:
 
     The descriptions of summary tables and the studies are checked when they are read.
     """
-    if any(folder.glob(_EARLIER)):
+    if any(found for pattern in _EARLIER for found in folder.glob(pattern)):
         raise LedgerError(f"{folder}: the folder of a site has {format_error(None)}")
     for file in segments(folder / "log.jsonl"):
         if file.exists():

@@ -4,6 +4,10 @@ It is written before anything is released, in full sync, so a kill at any moment
 much, never too little. Every write is a link of a chain (``chained_file``), and a link keeps what was
 written. When a site is opened, and by ``unpooled site log --verify``, the chain is computed again, and the
 tables must hold what it says and nothing else.
+
+A site has one ledger for all its federations. Runs, answers, secure sums and pinned keys belong to one
+federation, so a run has nothing in common with a run of the same name in another one. The privacy spent and
+the number of runs are counted over all of them.
 """
 
 import sqlite3
@@ -16,8 +20,11 @@ from pathlib import Path
 from unpooled.errors import LedgerError, QueryRefusedError
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.messages import SiteId
-from unpooled.site.chained_file import ChainedFile
+from unpooled.site.chained_file import ChainedFile, check_file_format
 from unpooled.site.ledger_contents import RUNS, SCHEMA, Contents
+
+_RUN = "federation = ? AND run = ?"
+_KEY = f"{_RUN} AND round = ? AND exchange = ? AND request = ?"
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,19 @@ class RunLimits:
 
 
 class Ledger(ChainedFile):
-    """The ledger of one site. ``path`` None keeps it in memory, for simulation."""
+    """The ledger of one site, for its requests from one federation.
 
-    def __init__(self, path: Path | None, site: str) -> None:
+    Parameters
+    ----------
+    path
+        The file; None keeps it in memory, for simulation.
+    site
+        The name of the site in the federation.
+    federation
+        The public key of the federation's coordinator, hexadecimal; "" without one.
+    """
+
+    def __init__(self, path: Path | None, site: str, federation: str = "") -> None:
         where = ":memory:" if path is None else str(path)
         try:
             db = sqlite3.connect(where, timeout=30, isolation_level=None, check_same_thread=False)
@@ -40,12 +57,15 @@ class Ledger(ChainedFile):
             self.create(SCHEMA, where)  # before anything is changed: the file may have another format
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
-            (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
+            self._db.execute("INSERT OR IGNORE INTO names VALUES (?, ?)", (federation, site))
+            (owner,) = self._db.execute(
+                "SELECT site FROM names WHERE federation = ?", (federation,)
+            ).fetchone()
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
         if owner != site:
             raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
+        self.federation = federation
         self._admitted: dict[str, int] = {}  # the run counted last, and the limit at that time
         if path is not None:
             path.chmod(0o600)
@@ -57,6 +77,7 @@ class Ledger(ChainedFile):
             "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
         )  # no process has it open
         ledger = cls.__new__(cls)
+        ledger.federation = ""
         try:
             db = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=ro{apart}",
@@ -70,15 +91,22 @@ class Ledger(ChainedFile):
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
         return ledger
 
+    @classmethod
+    def open_existing(cls, path: Path, federation: str | None = None) -> "Ledger":
+        """Open a ledger for one of the federations that it has; for the first one by default."""
+        names = cls.names(path)
+        chosen = next(iter(names), "") if federation is None else federation
+        return cls(path, names.get(chosen, ""), chosen)
+
     @staticmethod
-    def owner(path: Path) -> str:
-        """The site whose ledger this is."""
+    def names(path: Path) -> dict[str, str]:
+        """Return the name of the site in every federation for which the ledger was opened."""
+        check_file_format(path, "ledger")
         try:
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-                (site,) = db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
-        except (sqlite3.DatabaseError, TypeError) as error:
+                return dict(db.execute("SELECT federation, site FROM names ORDER BY rowid"))
+        except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
-        return str(site)
 
     # ------------------------------------------------------------ the chain and the tables
 
@@ -88,10 +116,10 @@ class Ledger(ChainedFile):
         return Contents(
             [tuple(row) for row in db.execute("SELECT * FROM releases ORDER BY rowid")],
             {tuple(key): _sha(answer) for *key, answer in db.execute("SELECT * FROM responses")},
-            {run: _sha(state) for run, state in db.execute("SELECT run, state FROM sums ORDER BY used")},
-            {site: bytes(key).hex() for site, key in db.execute("SELECT site, key FROM pinned")},
-            dict(db.execute("SELECT run, source FROM run_sources")),
-            dict(db.execute("SELECT run, sites FROM sum_members")),
+            {(f, run): _sha(state) for f, run, state, _ in db.execute("SELECT * FROM sums ORDER BY used")},
+            {(f, site): bytes(key).hex() for f, site, key in db.execute("SELECT * FROM pinned")},
+            {(f, run): source for f, run, source in db.execute("SELECT * FROM run_sources")},
+            {(f, run): sites for f, run, sites in db.execute("SELECT * FROM sum_members")},
         )
 
     def check(self) -> None:
@@ -121,14 +149,12 @@ class Ledger(ChainedFile):
         QueryRefusedError
             If a limit would be exceeded.
         """
-        key = (request_id.run, request_id.round, request_id.exchange, request)
+        key = self._key(request_id, request)
         if not price and self._has(key):
             return
         with self._writing("release", *key, price) as db:
             if self._admitted.get(request_id.run) != limits.runs:  # counted again if run or limit changed
-                (runs,) = db.execute(
-                    "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (request_id.run,)
-                ).fetchone()
+                runs = self.runs(apart_from=request_id.run)
                 if runs >= limits.runs:
                     raise QueryRefusedError(
                         f"the policy allows {limits.runs} runs, and the site answered {runs}"
@@ -144,24 +170,26 @@ class Ledger(ChainedFile):
                         f"the privacy budget does not allow it: {before / limits.spent:.1%} is spent, "
                         f"this would cost another {price / limits.spent:.1%}"
                     )
-            db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, price))
+            db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?)", (*key, price))
         self._admitted = {request_id.run: limits.runs}
 
-    def _has(self, key: tuple[str, int, int, str]) -> bool:
-        where = "run = ? AND round = ? AND exchange = ? AND request = ?"
-        return self._db.execute(f"SELECT 1 FROM releases WHERE {where}", key).fetchone() is not None  # noqa: S608
+    def _key(self, request_id: RequestId, request: str) -> tuple[str, str, int, int, str]:
+        return (self.federation, request_id.run, request_id.round, request_id.exchange, request)
+
+    def _has(self, key: tuple[str, str, int, int, str]) -> bool:
+        return self._db.execute(f"SELECT 1 FROM releases WHERE {_KEY}", key).fetchone() is not None  # noqa: S608
 
     def keep(self, request_id: RequestId, request: str, answer: bytes) -> None:
         """Keep an answer that was charged, before it leaves."""
-        key = (request_id.run, request_id.round, request_id.exchange, request)
+        key = self._key(request_id, request)
         with self._writing("responses", *key, _sha(answer)) as db:
-            db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?)", (*key, answer))
+            db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)", (*key, answer))
 
     def cached_response(self, request_id: RequestId, request: str) -> bytes | None:
         """The answer that was charged and kept, if there is one."""
         row = self._db.execute(
-            "SELECT answer FROM responses WHERE run = ? AND round = ? AND exchange = ? AND request = ?",
-            (request_id.run, request_id.round, request_id.exchange, request),
+            f"SELECT answer FROM responses WHERE {_KEY}",  # noqa: S608
+            self._key(request_id, request),
         ).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -169,32 +197,40 @@ class Ledger(ChainedFile):
 
     def source(self, run: str) -> str | None:
         """The digest of what the run was first answered from; None if nothing of it was answered."""
-        row = self._db.execute("SELECT source FROM run_sources WHERE run = ?", (run,)).fetchone()
+        row = self._db.execute(
+            f"SELECT source FROM run_sources WHERE {_RUN}",  # noqa: S608
+            (self.federation, run),
+        ).fetchone()
         return None if row is None else str(row[0])
 
     def begin(self, run: str, source: str) -> None:
         """Note what the run is answered from, before its first answer leaves."""
-        with self._writing("run_sources", run, source) as db:
-            db.execute("INSERT INTO run_sources VALUES (?, ?)", (run, source))
+        with self._writing("run_sources", self.federation, run, source) as db:
+            db.execute("INSERT INTO run_sources VALUES (?, ?, ?)", (self.federation, run, source))
 
     def sum_members(self, run: str) -> str | None:
         """The members that a relay's first sum of the run was over; None if there is no sum yet."""
-        row = self._db.execute("SELECT sites FROM sum_members WHERE run = ?", (run,)).fetchone()
+        row = self._db.execute(
+            f"SELECT sites FROM sum_members WHERE {_RUN}",  # noqa: S608
+            (self.federation, run),
+        ).fetchone()
         return None if row is None else str(row[0])
 
     def keep_sum_members(self, run: str, sites: str) -> None:
         """Note the members of the first sum of a run, before it leaves."""
-        with self._writing("sum_members", run, sites) as db:
-            db.execute("INSERT INTO sum_members VALUES (?, ?)", (run, sites))
+        with self._writing("sum_members", self.federation, run, sites) as db:
+            db.execute("INSERT INTO sum_members VALUES (?, ?, ?)", (self.federation, run, sites))
 
     def latest(self, run: str) -> int:
         """The latest answered round of a run; -1 if there is none."""
-        (latest,) = self._db.execute("SELECT MAX(round) FROM releases WHERE run = ?", (run,)).fetchone()
+        where = (self.federation, run)
+        (latest,) = self._db.execute(f"SELECT MAX(round) FROM releases WHERE {_RUN}", where).fetchone()  # noqa: S608
         return -1 if latest is None else int(latest)
 
-    def runs(self) -> int:
-        (runs,) = self._db.execute("SELECT COUNT(DISTINCT run) FROM releases").fetchone()
-        return int(runs)
+    def runs(self, apart_from: str | None = None) -> int:
+        """The number of answered runs in all federations, without one of this federation if it is named."""
+        runs = set(self._db.execute("SELECT DISTINCT federation, run FROM releases"))
+        return len(runs - {(self.federation, apart_from)})
 
     def bind_unit(self, rows: int) -> None:
         """Record the privacy unit of the charges: a person of up to ``rows`` rows, or a row (0).
@@ -209,17 +245,17 @@ class Ledger(ChainedFile):
         if now != rows and self.spent():
             raise LedgerError(
                 f"the ledger's charges are for {_unit(now)}, and the policy's [dp] privacy_unit is "
-                f"{_unit(rows)}. The privacy that was spent cannot be converted. Use a folder of its own."
+                f"{_unit(rows)}. The privacy that was spent cannot be converted. Set the unit back."
             )
         if not recorded or now != rows:
             with self._writing("unit", rows):
                 pass
 
     def spent(self, run: str | None = None) -> float:
-        """mu^2 of all releases so far, or of those of one run."""
-        where, values = ("", ()) if run is None else (" WHERE run = ?", (run,))
+        """mu^2 of all releases to all federations so far, or of those in one run of this federation."""
+        where, values = ("1", ()) if run is None else (_RUN, (self.federation, run))
         (spent,) = self._db.execute(
-            f"SELECT COALESCE(SUM(spent), 0) FROM releases{where}",  # noqa: S608
+            f"SELECT COALESCE(SUM(spent), 0) FROM releases WHERE {where}",  # noqa: S608
             values,
         ).fetchone()
         return float(spent)
@@ -237,36 +273,46 @@ class SumLedger:
     """The state of secure sums in a ledger: a ``MemberStore`` that outlives the process."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._db = ledger, ledger._db
+        self._ledger, self._db, self._federation = ledger, ledger._db, ledger.federation
 
     def run(self, run: str) -> bytes | None:
-        row = self._db.execute("SELECT state FROM sums WHERE run = ?", (run,)).fetchone()
+        where = (self._federation, run)
+        row = self._db.execute(f"SELECT state FROM sums WHERE {_RUN}", where).fetchone()  # noqa: S608
         return None if row is None else bytes(row[0])
 
     def keep(self, run: str, state: bytes) -> None:
-        with self._ledger._writing("sums", run, _sha(state)) as db:
+        own = self._federation
+        with self._ledger._writing("sums", own, run, _sha(state)) as db:
             (used,) = db.execute("SELECT COALESCE(MAX(used), 0) + 1 FROM sums").fetchone()
-            db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", (run, state, used))
+            db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?, ?)", (own, run, state, used))
             db.execute(
-                "DELETE FROM sums WHERE run NOT IN (SELECT run FROM sums ORDER BY used DESC LIMIT ?)",
-                (RUNS,),
+                "DELETE FROM sums WHERE federation = ? AND run NOT IN"
+                " (SELECT run FROM sums WHERE federation = ? ORDER BY used DESC LIMIT ?)",
+                (own, own, RUNS),
             )
 
     def latest(self) -> bytes | None:
-        """The state of the latest run with secure sums."""
-        row = self._db.execute("SELECT state FROM sums ORDER BY used DESC LIMIT 1").fetchone()
+        """The state of the federation's latest run with secure sums."""
+        row = self._db.execute(
+            "SELECT state FROM sums WHERE federation = ? ORDER BY used DESC LIMIT 1", (self._federation,)
+        ).fetchone()
         return None if row is None else bytes(row[0])
 
     def pinned(self) -> dict[SiteId, bytes]:
-        return {site: bytes(key) for site, key in self._db.execute("SELECT site, key FROM pinned")}
+        keys = self._db.execute("SELECT site, key FROM pinned WHERE federation = ?", (self._federation,))
+        return {site: bytes(key) for site, key in keys}
 
     def pin(self, keys: Mapping[SiteId, bytes]) -> None:
-        with self._ledger._writing("pinned", [(site, key.hex()) for site, key in sorted(keys.items())]) as db:
-            db.executemany("INSERT OR IGNORE INTO pinned VALUES (?, ?)", sorted(keys.items()))
+        new, own = sorted(keys.items()), self._federation
+        with self._ledger._writing("pinned", own, [(site, key.hex()) for site, key in new]) as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO pinned VALUES (?, ?, ?)", [(own, site, key) for site, key in new]
+            )
 
     def forget(self, site: SiteId) -> bool:
         """Forget the key of a site, so that the next one is pinned; False if none was pinned."""
+        own = (self._federation, site)
         if site not in self.pinned():
             return False
-        with self._ledger._writing("forgotten", site) as db:
-            return db.execute("DELETE FROM pinned WHERE site = ?", (site,)).rowcount > 0
+        with self._ledger._writing("forgotten", *own) as db:
+            return db.execute("DELETE FROM pinned WHERE federation = ? AND site = ?", own).rowcount > 0

@@ -34,12 +34,13 @@ START = "0" * 64
 COUNTERSIGNED = "countersigned"  # the kind of lines that hold a countersigned head
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
 STUDY = "study"  # the kind of lines that hold a decision about a study
+MOVED = "moved"  # the kind of lines that hold an officer's confirmation of a moved folder
 EXPORT = "export"  # the kind of lines that record a summary file
 NOTICE = "notice"  # the kind of lines that record a deletion notice
-KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY, EXPORT, NOTICE)
+KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY, MOVED, EXPORT, NOTICE)
 ROTATE_BYTES = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = (  # by the first line after a rotation
-    *("site", "policy", "protection", "summary", "study", "authority"),
+    *("site", "policy", "protection", "summary", "study", "federation", "authority"),
     *("ledger", "registry"),
 )
 

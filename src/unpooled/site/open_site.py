@@ -27,6 +27,7 @@ from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.chain import Chain, VisibleRows
 from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.folder_consistency import check_registry, check_site_folder
+from unpooled.site.folder_place import check_place
 from unpooled.site.guards import (
     AllowListGuard,
     ErasureGuard,
@@ -45,7 +46,7 @@ from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
 from unpooled.site.site import Site
-from unpooled.site.steps import (
+from unpooled.site.chain_steps import (
     AnswerStep,
     ChargedAnswers,
     FailureStep,
@@ -113,7 +114,7 @@ def open_site(
         Restricts a run between machines to an approved study; the log must have the approval.
     """
     policy = Policy() if policy is None else policy
-    if policy.site.id and policy.site.id != name:
+    if policy.site.id and policy.site.id != name and authority is None:  # a federation may name it otherwise
         raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
     rows = _from_rows(table, policy, weights)  # before any file is made
@@ -121,7 +122,8 @@ def open_site(
         log = None if home is None else _open_log(home, what)
         if log is not None:
             opened.callback(log.close)
-        ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
+        federation = "" if authority is None else authority.hex()
+        ledger = Ledger(None if home is None else home / "ledger.sqlite", name, federation)
         opened.callback(ledger.close)
         if home is not None and log is not None:
             _check_folder(home, log, ledger, policy, study)
@@ -138,6 +140,7 @@ def open_site(
             registry=_registry_mark(home),
             authority=authority,
             study="" if study is None else study.digest,
+            federation="" if study is None else study.study.federation,
         )
         mask = _mask(name, policy, home, source.X, member, ledger, authority, study)
         chain = _chain(name, policy, source, recorder, ledger, mask, study, erasures, threads)
@@ -225,6 +228,7 @@ def _fingerprint(home: Path | None) -> str:
 
 def _open_log(home: Path, what: str) -> Log:
     """The log of a site, locked, after a change of the summary table that a kill cut off was finished."""
+    check_place(home)
     SummaryFolder(home).recover()
     home.mkdir(parents=True, exist_ok=True)
     return Log(home / "log.jsonl", what)
@@ -295,8 +299,8 @@ def _check_rows_allowed(home: Path, mode: str) -> None:
     place.check_nobody_erased(f'mode = "{mode}", which answers from rows,')
     if mode == "dp" and place.exists:
         raise LedgerError(
-            f'{home}: the folder has a summary table, and the policy has mode = "dp". Use a folder of its '
-            "own."
+            f'{home}: the folder has a summary table, and the policy has mode = "dp". Set the policy back to '
+            'mode = "summary".'
         )
 
 
@@ -375,7 +379,12 @@ def _check_settings(required: SummarySettings, made: SummarySettings, min_group_
             f"[protect] max_share = {required.max_share:g}, but the summary table was made with "
             f"{made.max_share:g}"
         )
-    for name in ("person", "sensitive", "log", "consumption"):
+    if required.diverse and made.diverse_by > required.diverse_by:
+        raise PolicyError(
+            f"[protect] diverse_by = {required.diverse_by:g}, but the summary table was made with "
+            f"{made.diverse_by:g}"
+        )
+    for name in ("person", "sensitive", "diverse", "log", "consumption"):
         rule, setting = getattr(required, name), getattr(made, name)
         if rule and rule != setting:
             raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")

@@ -1,4 +1,4 @@
-"""The pinned keys of the other sites, in the ledger of a site."""
+"""The pinned keys of the other sites of each federation, in the ledger of a site."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,26 +20,29 @@ class PinnedKeys:
     fingerprint: str  # "": there was no such run
 
 
-def pinned_keys(folder: Path) -> PinnedKeys:
-    """Return the pinned keys in a site's folder."""
-    ledger = _ledger(folder)
-    try:
-        store = SumLedger(ledger)
-        latest = store.latest()
-        participants = None if latest is None else codec.decode(latest, expect=MemberRun).participants
-        keys = dict(sorted(store.pinned().items()))
-        return PinnedKeys(
-            keys,
-            () if participants is None else participants.sites,
-            participants.fingerprint if participants else "",
-        )
-    finally:
-        ledger.close()
+def pinned_keys(folder: Path) -> dict[str, PinnedKeys]:
+    """Return the pinned keys in a site's folder, by the public key of each federation's coordinator."""
+    pinned = {}
+    for federation in Ledger.names(_ledger(folder)):
+        ledger = Ledger.open_existing(_ledger(folder), federation)
+        try:
+            store = SumLedger(ledger)
+            latest = store.latest()
+            participants = None if latest is None else codec.decode(latest, expect=MemberRun).participants
+            pinned[federation] = PinnedKeys(
+                dict(sorted(store.pinned().items())),
+                () if participants is None else participants.sites,
+                participants.fingerprint if participants else "",
+            )
+        finally:
+            ledger.close()
+    return pinned
 
 
-def forget(folder: Path, site: SiteId) -> None:
+def forget(folder: Path, site: SiteId, federation: str) -> None:
     """Forget the key of a site; InputError if none is pinned. The ledger records it like any other write."""
-    ledger, log = _ledger(folder), Log(folder / "log.jsonl")  # the log's lock: no site must run meanwhile
+    ledger = Ledger.open_existing(_ledger(folder), federation)
+    log = Log(folder / "log.jsonl")  # the log's lock: no site must run meanwhile
     try:
         ledger.log_head = log.mark
         if not SumLedger(ledger).forget(site):
@@ -49,9 +52,8 @@ def forget(folder: Path, site: SiteId) -> None:
         ledger.close()
 
 
-def _ledger(folder: Path) -> Ledger:
+def _ledger(folder: Path) -> Path:
     path = folder / "ledger.sqlite"
     if not path.exists():
         raise InputError(f"{folder}: not the folder of a site that has answered a query")
-    owner = Ledger.owner(path)
-    return Ledger(path, owner)
+    return path

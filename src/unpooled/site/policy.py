@@ -17,6 +17,8 @@ from unpooled.privacy.presets import preset
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
 from unpooled.storage.file_format import FORMAT, format_error
 
+POLICY = "policy.toml"  # in the folder of a site
+
 # Names before format 1, by section and key, and what to write in their place.
 _RENAMED_KEYS = {
     ("", "version"): f"format = {FORMAT}",
@@ -56,6 +58,8 @@ class Protect:
     person: str = ""  # the column that identifies people; "": every row is a person
     columns: tuple[str, ...] = ()  # columns that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
+    diverse: tuple[str, ...] = ()  # sensitive columns of which every group has diverse values
+    diverse_by: float = 0.3  # by how much a value's share in a group may exceed its share in the table
     log: tuple[str, ...] = ()  # columns of which the summary table has only the logarithm
     preset: str = ""  # a published rule that the policy follows; "": none
     consumption: tuple[str, ...] = ()  # columns in which no cell that one person dominates is disclosed
@@ -73,6 +77,8 @@ class Protect:
             self.log,
             self.consumption,
             self.max_share,
+            diverse=self.diverse,
+            diverse_by=self.diverse_by,
         )
 
 

@@ -8,16 +8,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from unpooled.data import Table
 from unpooled.data.readers import Reading, is_file, read_table
-from unpooled.errors import LedgerError, NotApprovedError
+from unpooled.errors import InputError, LedgerError, NotApprovedError
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.site.endpoint import Endpoint, PendingDecision
+from unpooled.site.folder_place import FolderMovedError
 from unpooled.site.guards import file_state
 from unpooled.site.log import LogInUse, lock_owner_file
 from unpooled.site.log_handover import (
@@ -29,7 +30,7 @@ from unpooled.site.log_handover import (
     request_handover,
 )
 from unpooled.site.open_site import open_site
-from unpooled.site.policy import Policy, load
+from unpooled.site.policy import POLICY, Policy, load
 from unpooled.site.site import Site
 from unpooled.site.study import Study, is_proposed_by
 from unpooled.site.study_guard import StudyGuard
@@ -37,6 +38,7 @@ from unpooled.site.study_store import APPROVED, PENDING, StudyFolder
 from unpooled.site.table_store import ABOUT, SUMMARY
 from unpooled.site.table_store import APPROVED as APPROVAL
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT, format_error
 from unpooled.storage.file_locks import LockOwner
 from unpooled.storage.portable_paths import located, portable
 
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 _Done = TypeVar("_Done")
 
 
+SETTINGS = "settings.json"  # in the folder of a site or a relay: what all its federations have in common
 ANSWERING = "the answers of this site in a run"  # the activity that the lock's owner names
 _WAIT = (5.0, 30.0)  # seconds to wait for the log: of another program, of a session of this site
 _HAND_OVER = 10.0  # seconds in which another session must hand the log over; then it is killed
@@ -72,7 +75,9 @@ class MemberSettings(Protocol):
     @property
     def site(self) -> SiteId: ...
     @property
-    def folder(self) -> str: ...  # its log, its studies and its keys
+    def folder(self) -> str: ...  # its log and its keys
+    @property
+    def membership(self) -> str: ...  # the subfolder of the federation, with its studies; "": the folder
     @property
     def authority(self) -> str: ...  # the coordinator's public key, hexadecimal
     # files of its rules and its summary table: if one changes, the member is opened again
@@ -84,17 +89,71 @@ class MemberSettings(Protocol):
 
 
 @dataclass(frozen=True)
-class SiteSettings:
-    """The settings of a site. They are in a file of its own, which never leaves it.
+class MembershipFile:
+    """The file of a member that an engine's processes read first: its name, and where its folders are.
 
-    The file names paths within the site's folder relative to itself, so the folder can be moved.
+    It is among the engine's files for one federation, and names paths relative to itself.
+    """
+
+    site: SiteId
+    authority: str  # the public key of the federation's coordinator, hexadecimal
+    folder: str  # the member's folder
+    membership: str  # its subfolder for this federation
+
+    @classmethod
+    def read(cls, path: Path) -> "MembershipFile":
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return cls(
+            values["site"],
+            values["authority"],
+            located(values["folder"], path.parent),
+            located(values["membership"], path.parent),
+        )
+
+    def write(self, path: Path) -> None:
+        paths = {
+            name: portable(getattr(self, name), self.folder, path.parent) for name in ("folder", "membership")
+        }
+        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the values in the settings of a member; InputError if they have another format."""
+    values: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    if wrong := format_error(values.pop("format", None)):
+        raise InputError(f"{folder / SETTINGS}: the settings have {wrong}")
+    return values
+
+
+def write_settings(folder: Path, values: dict[str, Any]) -> None:
+    """Write the settings of a member."""
+    write_atomically(folder / SETTINGS, (json.dumps({"format": FORMAT, **values}, indent=1) + "\n").encode())
+
+
+_OF_MEMBERSHIP = (
+    "site",
+    "folder",
+    "policy",
+    "authority",
+    "membership",
+)  # fields that are not in settings.json
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """The settings of a site in a federation. They are in files of its own, which never leave it.
+
+    Its data and how they are read are the same for all federations (``settings.json`` in its folder), and so
+    are its rules. The file names paths within the site's folder relative to itself, so the folder can be
+    moved.
     """
 
     site: SiteId
     data: str  # the file or database of its rows; not read if it answers from a summary table
     folder: str  # the site's summary table, log, ledger and keys
-    policy: str | None = None
+    policy: str | None = None  # the file of its rules; None: the default rules
     authority: str = ""  # the coordinator's public key, hexadecimal
+    membership: str = ""  # the subfolder of the federation, with its studies; "": the site's folder
     columns: tuple[str, ...] | None = None  # the only columns that are read; None: all
     exclude: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -110,21 +169,31 @@ class SiteSettings:
 
     @classmethod
     def read(cls, path: Path) -> "SiteSettings":
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for name, value in values.items():
-            values[name] = _tuples(value)
-        values |= {name: located(file, path.parent) for name, file in cls(**values)._paths()}
-        return cls(**values)
+        """Return the settings in one federation, by the file in ``path`` (``MembershipFile``)."""
+        own = MembershipFile.read(path)
+        settings = cls.of_folder(Path(own.folder))
+        return replace(settings, site=own.site, authority=own.authority, membership=own.membership)
 
-    def write(self, path: Path) -> None:
-        paths = {name: portable(file, self.folder, path.parent) for name, file in self._paths()}
-        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+    @classmethod
+    def of_folder(cls, folder: Path) -> "SiteSettings":
+        """Return the settings of a site, without those of one federation."""
+        values = {name: _tuples(value) for name, value in read_settings(folder).items()}
+        settings = cls(site="", folder=str(folder), policy=str(folder / POLICY), **values)
+        located_paths: dict[str, Any] = {name: located(file, folder) for name, file in settings._paths()}
+        return replace(settings, **located_paths)
+
+    def write(self) -> None:
+        """Write the settings that all federations have in common into the site's folder."""
+        folder = Path(self.folder)
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _OF_MEMBERSHIP}
+        write_settings(
+            folder, values | {name: portable(file, folder, folder) for name, file in self._paths()}
+        )
 
     def _paths(self) -> list[tuple[str, str]]:
-        """The settings that are paths, by name."""
+        """The settings that are paths of files, by name."""
         data = self.data if is_file(self.data) else ""
-        named = (("folder", self.folder), ("data", data), ("policy", self.policy), ("query", self.query))
-        return [(name, file) for name, file in named if file]
+        return [(name, file) for name, file in (("data", data), ("query", self.query)) if file]
 
     def reading(self) -> Reading:
         """How the file is read, which only the site decides."""
@@ -148,7 +217,7 @@ class SiteSettings:
         policy = self.rules()
         table = None if policy.protect.mode == "summary" else self.table()
         authority = bytes.fromhex(self.authority) if self.authority else None
-        guard = StudyGuard(study, Path(self.folder))
+        guard = StudyGuard(study, study_folder(self))
         return open_site(
             self.site, table, policy, self.folder, authority=authority, what=ANSWERING, study=guard
         )
@@ -181,6 +250,11 @@ class SiteSettings:
         return f"the policy {rules.digest[:16]}" if rules.studies.covers(purpose) else ""
 
 
+def study_folder(settings: MemberSettings) -> StudyFolder:
+    """The studies that a member received from one federation."""
+    return StudyFolder(Path(settings.folder), Path(settings.membership) if settings.membership else None)
+
+
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
@@ -200,7 +274,7 @@ class SiteSession:
         self._declined = ""
         self._lock = threading.Lock()  # a repeated request waits, and gets the same answer as the first
         self._folder = Path(settings.folder)
-        self._studies = StudyFolder(self._folder)
+        self._studies = study_folder(settings)
         self._noted: set[str] = set()  # refusals of the study that the log has
         self._busy = Path(settings.folder) / "log.jsonl.busy"  # touched by a process that is answering
         self._watching, self._began = False, 0.0
@@ -264,6 +338,9 @@ class SiteSession:
             except NotApprovedError as error:
                 log.error("%s", error)
                 self._declined = "nobody at the site has approved its summary table yet"
+            except FolderMovedError as error:
+                log.error("%s", error)
+                self._declined = "the site's folder was moved or copied, and nobody there has confirmed it"
             except LogInUse as error:
                 log.error("%s", error)
                 self._declined = "another program at the site has its log open. The site's own log names it."

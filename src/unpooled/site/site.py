@@ -16,7 +16,7 @@ from unpooled.site.chain import Chain, Guard, VisibleRows
 from unpooled.site.endpoint import MAX_MESSAGE_BYTES, Endpoint
 from unpooled.site.guards import RequestIdGuard
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.steps import (
+from unpooled.site.chain_steps import (
     AnswerStep,
     MaskStep,
     NoiseStep,

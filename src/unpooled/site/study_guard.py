@@ -1,6 +1,5 @@
 """The guards that restrict a run to its approved study, while the approval lasts."""
 
-from pathlib import Path
 from typing import Any
 
 from unpooled.data.schema import AskColumns
@@ -23,8 +22,8 @@ class StudyGuard(Guard):
 
     name = "study"
 
-    def __init__(self, study: Study, folder: Path) -> None:
-        self.study, self._studies = study, StudyFolder(folder)
+    def __init__(self, study: Study, studies: StudyFolder) -> None:
+        self.study, self._studies = study, studies
         self.digest = study.digest
         self.secure = study.secure  # the coordinator receives the site's answers only in secure sums
 

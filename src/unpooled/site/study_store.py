@@ -22,6 +22,7 @@ from unpooled.storage.file_format import FORMAT, format_error
 
 PENDING, APPROVED, DECLINED, WITHDRAWN = "pending", "approved", "declined", "withdrawn"
 REFUSED = "refused"  # in the log: by the site itself, before anybody decided
+FEDERATIONS = "federations"  # the folder of a site's memberships
 _FOLDER = "studies"
 _FROM = {APPROVED: (PENDING, DECLINED, WITHDRAWN), DECLINED: (PENDING,), WITHDRAWN: (APPROVED,)}
 _COMMANDS = {APPROVED: "approve", DECLINED: "decline", WITHDRAWN: "decline"}  # of unpooled site
@@ -64,13 +65,31 @@ class ReceivedStudy:
 
 
 class StudyFolder:
-    """The studies in a site's folder."""
+    """The studies of a site: those of one federation, or of all of them.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / _FOLDER
+    Parameters
+    ----------
+    folder
+        The site's folder, which has the log.
+    membership
+        Its subfolder for one federation; None: the studies of all federations.
+    """
+
+    def __init__(self, folder: Path, membership: Path | None = None) -> None:
+        self.folder, self._membership = folder, membership
+        self.path = (membership or folder) / _FOLDER  # of a study that is received
+
+    def files(self) -> list[Path]:
+        """The files of all studies."""
+        folders = [self.path]
+        if self._membership is None:
+            folders += sorted(self.folder.glob(f"{FEDERATIONS}/*/{_FOLDER}"))
+        return [path for folder in folders for path in folder.glob("[0-9a-f]*.json")]
 
     def file(self, digest: str) -> Path:
-        return self.path / f"{digest}.json"
+        """The file of a study, where it is or will be."""
+        own = self.path / f"{digest}.json"
+        return next((path for path in self.files() if path.stem == digest), own)
 
     def receive(self, site: SiteId, study: Study, signature: str) -> ReceivedStudy:
         """Return the record of a study; a new study is pending from now on.
@@ -110,7 +129,7 @@ class StudyFolder:
 
     def every(self) -> list[ReceivedStudy]:
         """All studies that the site received, the first one first."""
-        studies = [self.read(path.stem) for path in self.path.glob("*.json") if not path.name.startswith(".")]
+        studies = [self.read(path.stem) for path in self.files()]
         return sorted(studies, key=lambda kept: (kept.received, kept.study.digest))
 
     def pending(self) -> list[ReceivedStudy]:
@@ -180,6 +199,7 @@ def record_decision(log: Log, site: SiteId, study: Study, decision: Decision) ->
     log.append(
         STUDY,
         site=site,
+        federation=study.federation[:100],
         decision=decision.decision,
         study=study.digest,
         run=study.run[:100],

@@ -142,8 +142,8 @@ def _admit(folder: Path, site: str | None, fingerprint: str | None, wait_for: fl
     asking = awaiting_admission(served)
     if site is None and not asking:
         raise InputError(
-            "no site asks to be admitted. A site asks with unpooled site join INVITATION, while unpooled "
-            f"federation serve {folder} runs."
+            "no site asks to be admitted. A site asks with unpooled site join FOLDER INVITATION, while "
+            f"unpooled federation serve {folder} runs."
         )
     if site is None and fingerprint is not None:
         raise InputError("--fingerprint is that of one site. Name the SITE.")

@@ -4,7 +4,6 @@ import contextlib
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +14,11 @@ from unpooled.app.cli.federation_commands import print_event
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.app.cli.review_commands import write_page
-from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
+from unpooled.app.cli.site_commands import FederationName, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import (
     ROWS,
     AllowSecondFolder,
     Only,
-    PolicyFile,
     StudyColumns,
     data_source,
     make,
@@ -31,7 +29,9 @@ from unpooled.errors import InputError, LedgerError
 from unpooled.html.html import counted
 
 if TYPE_CHECKING:
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
     from unpooled.federation.provisioning.site_folder import SiteFolder
+    from unpooled.federation.provisioning.site_membership import SiteMembership
     from unpooled.federation.relay.relay_settings import RelaySettings
     from unpooled.site.session import SiteSettings
 
@@ -50,58 +50,56 @@ _ASK_AGAIN = 2.0  # seconds between two requests for admission
 @site.command(cls=o.OnLinux)
 @o.takes_options
 def join(
+    folder: Annotated[Path, typer.Argument(help="The folder of the site, made if needed.")],
     invitation: Annotated[Path, typer.Argument(help="The invitation, a .json file.")],
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     data: Rows = None,
-    policy: PolicyFile = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="The folder of the site (default: beside the invitation).")
+    policy: Annotated[
+        Path | None, typer.Option(help="Rules of a new site, copied to policy.toml in its folder.")
     ] = None,
     background: Background = False,
     columns: StudyColumns = None,
     only: Only = None,
     downstream: Downstream = None,
-    identity: Annotated[
-        Path | None,
+    set_up_anew: Annotated[
+        bool,
         typer.Option(
-            help="Another folder of the same site, to use its key here too: relays then recognise one site."
+            "--set-up-anew",
+            help="The federation was set up anew, with another authority: end the membership in the old one.",
         ),
-    ] = None,
+    ] = False,
     allow_second_folder: AllowSecondFolder = False,
 ) -> None:
     """Join a federation by invitation, and answer its queries under the site's own rules.
 
-    The site answers from its summary table. --data makes one if there is none.
+    The site answers from its summary table. --data makes one if there is none. A site has one folder and
+    joins any number of federations with it: all are answered from one table, and charged to one budget.
 
-    unpooled site join hospital-a.json --data patients.parquet --person patient_id
+    unpooled site join hospital-a heart.json --data patients.parquet --person patient_id
 
-    unpooled site join region-north.json --downstream north --policy rules.toml
+    unpooled site join north national.json --downstream region --policy rules.toml
     """
-    from unpooled.federation.provisioning.site_folder import SiteFolder
-
-    if invitation.is_dir():
-        raise InputError(
-            f"{invitation} is a folder, not an invitation. If the site has joined, use unpooled site start "
-            f"{invitation}."
-        )
+    if invitation.is_dir() and folder.is_file():
+        raise InputError(f"{folder} is a file. Use unpooled site join {invitation} {folder}.")
     if not invitation.exists():
         raise InputError(f"{invitation}: no such file")
-    place = SiteFolder.from_path(folder if folder is not None else invitation)
-    _take_part(
-        place,
-        invitation,
-        reading,
-        grouping,
-        data,
-        policy,
-        columns,
-        only,
-        downstream,
-        identity,
-        background,
-        allow_second_folder=allow_second_folder,
+    _check_not_federation(folder, "a site has a folder of its own")
+    place = _opened(folder)
+    if not place.path.exists() and data is None and downstream is None:
+        raise InputError(
+            f"{folder}: no such folder. Give the folder of the site, or begin a new site with --data FILE."
+        )
+    about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
+    relay = checked_relay(place, invitation, downstream, policy, about_data)
+    _check_outputs(place, invitation, data, policy)
+    _check_policy(place, invitation, policy, relay is not None)
+    membership = place.accept(invitation, set_up_anew=set_up_anew)
+    _write_policy(place, policy, relay is not None)
+    settings = _settled(
+        place, relay, reading, grouping, data, columns, only, allow_second_folder=allow_second_folder
     )
+    _serve(place, membership, settings, background)
 
 
 @site.command(cls=o.OnLinux)
@@ -110,8 +108,8 @@ def start(
     folder: SiteFolderArgument,
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
+    federation: FederationName = "",
     data: Rows = None,
-    policy: PolicyFile = None,
     background: Background = False,
     columns: StudyColumns = None,
     only: Only = None,
@@ -119,100 +117,209 @@ def start(
 ) -> None:
     """Start a site that has joined, with its last settings unless options change them.
 
+    The site takes part in all federations that it joined, or in the one that --federation names.
+
     unpooled site start hospital-a
     """
+    if folder.is_file():
+        raise InputError(
+            f"{folder} is a file. Use unpooled site join FOLDER {folder} to accept an invitation."
+        )
+    _check_not_federation(folder, f"unpooled federation serve {folder} starts its server")
+    place = _opened(folder)
+    memberships = place.chosen(federation)
+    about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
+    relay = checked_relay(place, None, downstream, None, about_data)
+    settings = _settled(
+        place, relay, reading, grouping, data, columns, only, allow_second_folder=True
+    )  # join has asked
+    if len(memberships) > 1 and not background:
+        _serve_all(place, memberships)
+        return
+    for membership in memberships:
+        _serve(place, membership, settings, background)
+
+
+def _opened(folder: Path) -> "SiteFolder":
+    """Return the folder of a site, which must be where it was."""
     from unpooled.federation.provisioning.site_folder import SiteFolder
 
-    if folder.is_file():
-        raise InputError(f"{folder} is a file. Use unpooled site join {folder} to accept an invitation.")
-    _check_not_federation(folder, f"unpooled federation serve {folder} starts its server")
-    place = SiteFolder.from_path(folder).checked()
-    _take_part(place, None, reading, grouping, data, policy, columns, only, downstream, None, background)
+    place = SiteFolder.from_path(folder)
+    if place.path.exists():
+        place.check_place()
+    return place
 
 
-def _take_part(
+def _check_outputs(place: "SiteFolder", invitation: Path, data: str | None, policy: Path | None) -> None:
+    """Raise InputError if joining would replace a file that is not a site's, or that it reads."""
+    from unpooled.data.readers import is_file
+    from unpooled.site.study_store import FEDERATIONS
+
+    own = bool(place.memberships()) or not (place.path / FEDERATIONS).exists()
+    written = tuple(membership.path / "invitation.json" for membership in place.memberships())
+    check(
+        FolderOutput(place.path, "the folder of a site", own, written, resumed=True),
+        inputs=[invitation, data if is_file(data) else None, policy],
+    )
+
+
+def _check_policy(place: "SiteFolder", invitation: Path, policy: Path | None, relay: bool) -> None:
+    """Raise an error if --policy names rules that are not valid, or other rules than those of the site."""
+    from unpooled.federation.provisioning.invitations import Invitation
+    from unpooled.site.policy import load
+
+    if policy is None:
+        return
+    if not relay and (named := load(policy).site.id) and named != (site := Invitation.read(invitation).site):
+        raise InputError(f"{policy} is the policy of {named}, and the invitation is for {site}")
+    if place.policy.exists() and place.policy.read_bytes() != policy.read_bytes():
+        raise InputError(
+            f"{place.policy} already exists, and differs from {policy}. A site has one policy for all "
+            f"federations. Edit {place.policy}, or join without --policy."
+        )
+
+
+def _write_policy(place: "SiteFolder", policy: Path | None, relay: bool) -> None:
+    """Write the rules of a new site into its folder: those of --policy, or the default ones."""
+    from unpooled.federation.relay.rules_file import TEMPLATE
+    from unpooled.site.explain_policy import template
+    from unpooled.storage.atomic_files import create_atomically
+
+    if place.was_enrolled and policy is None:
+        _check_rules_exist(place)
+    default = TEMPLATE if relay else template("")
+    create_atomically(place.policy, default.encode() if policy is None else policy.read_bytes())
+
+
+def _check_rules_exist(place: "SiteFolder") -> None:
+    if not place.policy.exists():
+        raise InputError(
+            f"{place.path}: the site took part before, and its rules are lost. Put {place.policy} back, "
+            "restore a backup with unpooled site restore, or write new rules with unpooled site init "
+            f"{place.path}."
+        )
+
+
+def _settled(
     place: "SiteFolder",
-    invitation: Path | None,
+    relay: "FederationFolder | None",
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     data: str | None,
-    policy: Path | None,
     columns: str | None,
     only: str | None,
-    downstream: Path | None,
-    identity: Path | None,
-    background: bool,
     *,
-    allow_second_folder: bool = False,
-) -> None:
-    """Accept the invitation if there is one, make the files that the site lacks, and run the site."""
-    from unpooled.data.readers import is_file
-    from unpooled.federation.provisioning.supervisor import supervise
+    allow_second_folder: bool,
+) -> "SiteSettings | RelaySettings":
+    """Return the settings of the site after making the files that it lacks; prints what it answers from."""
     from unpooled.site.folder_register import one_folder
 
-    about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
-    relay = checked_relay(place, invitation, downstream, policy, about_data)
-    if invitation is not None:
-        check(
-            FolderOutput(
-                place.path,
-                "the folder of a site",
-                place.is_replaceable(),
-                place.enrolment_files(),
-                resumed=True,
-            ),
-            inputs=[invitation, data if is_file(data) else None, policy],
-        )
-        if identity is not None:
-            place.import_key(identity)
-        place.accept(invitation)
-    settings: SiteSettings | RelaySettings
+    _check_rules_exist(place)
     if relay is not None:
         place.open_audit_trail()
-        settings = new_relay_settings(place, *relay)
+        settings = new_relay_settings(place, relay)
         print_relay(settings)
+        return settings
+    own = _settings(place, data, reading, grouping, columns, only)
+    from_summary = own.rules().protect.mode == "summary"
+    place.open_audit_trail(from_summary)
+    if from_summary:
+        _make_table(place, own, grouping, columns, allow_second_folder=allow_second_folder)
     else:
-        settings = _settings(place, data, policy, reading, grouping, columns, only)
-        from_summary = settings.rules().protect.mode == "summary"
-        place.open_audit_trail(from_summary)
-        if from_summary:
-            _make_table(place, settings, grouping, columns, allow_second_folder=allow_second_folder)
-        else:
-            source = data_source(settings.data, settings.reading())
-            with one_folder(place.path, source, allow_second=allow_second_folder):
-                pass  # the site answers from its rows
-        print_site(settings)
-        place.write_settings(settings)
-    enrolment = _Enrolment(place)  # last: a site that is admitted has all its files
+        source = data_source(own.data, own.reading())
+        with one_folder(place.path, source, allow_second=allow_second_folder):
+            pass  # the site answers from its rows
+    print_site(own)
+    own.write()
+    return own
+
+
+def _serve(
+    place: "SiteFolder",
+    membership: "SiteMembership",
+    settings: "SiteSettings | RelaySettings",
+    background: bool,
+) -> None:
+    """Enrol with one federation, and run the engine's process for it."""
+    from unpooled.federation.provisioning.supervisor import supervise
+
+    enrolment = _Enrolment(membership, place.is_federation)  # last: an admitted site has all its files
     enrolment.begin()
     if background:
-        _detach(place)
+        _detach(membership)
         return
-    address = place.invitation.address
-    command = place.engine.site_command(place.engine_folder, address, settings.site)
-    connection, studies = _Connection(place), _Studies(Path(settings.folder))
+    address, name = membership.invitation.address, membership.invitation.site
+    command = membership.engine.site_command(membership.engine_folder, address, name)
+    connection, studies = _Connection(membership), _Studies(membership)
 
     def on_tick() -> None:
         connection()
         studies()
 
-    supervise(command, place.path, print_event, on_tick, enrolment.done)
+    supervise(command, membership.path, print_event, on_tick, enrolment.done)
+
+
+def _serve_all(place: "SiteFolder", memberships: "list[SiteMembership]") -> None:
+    """Run a process for each federation, in the foreground."""
+    from unpooled.federation import die_with_parent
+    from unpooled.federation.provisioning.supervisor import supervise_all
+
+    if running := place.running():
+        raise InputError(
+            f"{running[0].path} is already in use. Stop the site first with unpooled site stop {place.path}."
+        )
+    commands = {
+        membership.name: die_with_parent.command(
+            "unpooled", "site", "start", str(place.path), "--federation", membership.name
+        )
+        for membership in memberships
+    }
+    supervise_all(commands, place.path, print_event)
 
 
 @site.command(cls=o.OnLinux)
-def stop(
-    folder: Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")],
-) -> None:
-    """Stop the process of a site.
+def stop(folder: SiteFolderArgument, federation: FederationName = "") -> None:
+    """Stop the processes of a site, for all federations or for one.
 
     unpooled site stop hospital-a
     """
-    from unpooled.federation.provisioning.site_folder import SiteFolder
     from unpooled.federation.provisioning.supervisor import stop_supervisor
 
     _check_not_federation(folder, f"unpooled federation serve {folder} --stop stops its server")
-    place = SiteFolder.from_path(folder).checked()
-    typer.echo("stopped" if stop_supervisor(place.path) else "was not running")
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+
+    place = SiteFolder.from_path(folder)
+    homes = [membership.path for membership in place.chosen(federation)]
+    if not federation:
+        homes = [place.path, *homes]  # first the process that would start the others again
+    stopped = [stop_supervisor(home) for home in homes]
+    typer.echo("stopped" if any(stopped) else "was not running")
+
+
+@site.command(cls=o.OnLinux)
+def confirm(
+    folder: SiteFolderArgument,
+    by: Annotated[str, typer.Option(help="The person who confirms it (default: this account).")] = "",
+) -> None:
+    """Confirm that a folder that was moved, copied or restored is the one in which the site lives on.
+
+    A site lives in one folder: two folders would answer from two tables and spend two budgets. Do not use
+    another copy of the folder afterwards. The log records who confirmed it.
+
+    unpooled site confirm /srv/hospital-a
+    """
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+    from unpooled.site.folder_place import FolderMovedError, check_place, confirm_place
+
+    place = SiteFolder.from_path(folder)
+    place.chosen()
+    try:
+        check_place(place.path)
+    except FolderMovedError:
+        confirm_place(place.path, by)
+        typer.echo(f"confirmed: the site lives on in {place.path}. Delete all other copies of the folder.")
+    else:
+        typer.echo(f"{place.path} is where it was; nothing to confirm")
 
 
 def _check_not_federation(folder: Path, otherwise: str) -> None:
@@ -223,8 +330,8 @@ def _check_not_federation(folder: Path, otherwise: str) -> None:
 class _Enrolment:
     """Asks the server to enrol the site until the coordinator has admitted it."""
 
-    def __init__(self, place: "SiteFolder") -> None:
-        self._place = place
+    def __init__(self, place: "SiteMembership", is_federation: bool) -> None:
+        self._place, self._is_federation = place, is_federation
         self._reason = "" if place.enrolled else "not asked"  # why it is not admitted
         self._asked = 0.0
 
@@ -247,7 +354,7 @@ class _Enrolment:
         return not self._reason
 
     def _ask(self) -> None:
-        reason = self._place.enrol()
+        reason = self._place.enrol(is_federation=self._is_federation)
         at = self._place.invitation.address
         if reason and reason != self._reason:
             print_event(f"waiting to be admitted to {at.federation} at {at.host}:{at.port}: {reason}")
@@ -259,7 +366,6 @@ class _Enrolment:
 def _settings(
     place: "SiteFolder",
     data: str | None,
-    policy: Path | None,
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     columns: str | None,
@@ -270,35 +376,22 @@ def _settings(
     from unpooled.site.session import SiteSettings
     from unpooled.site.table_store import SummaryFolder
 
-    in_folder, has_table = place.path / POLICY, SummaryFolder(place.path).exists
-    rules = policy or (in_folder if in_folder.exists() else None)
+    has_table = SummaryFolder(place.path).exists
     about_reading = bool(columns or only or reading.is_set or grouping.is_set)
-    if place.was_enrolled and not place.has_settings and rules is None:
-        raise InputError(
-            f"{place.path}: the site took part before, and its settings are lost, including its rules. Name "
-            "the rules with --policy FILE (unpooled site init writes the default ones), or restore a backup "
-            "with unpooled site restore."
-        )
     if data is None and about_reading and has_table:
         raise InputError(
             f"{place.path}: the summary table exists, so options about reading or grouping change nothing"
         )
-    if data is None and (about_reading or policy is not None) and not has_table:
+    if data is None and about_reading:
         raise InputError("--data is needed with the other options")
-    if data is None and policy is None and (place.has_settings or not has_table):
-        saved = place.settings
-        return (
-            saved
-            if saved.policy is not None or rules is None
-            else replace(saved, policy=str(rules.absolute()))
-        )
+    if data is None and (place.has_settings or not has_table):
+        return place.settings
     read = read_by(reading, only)
-    return SiteSettings(
-        site=place.invitation.site,
+    settings = SiteSettings(
+        site="",
         data="" if data is None else str(Path(data).absolute()) if is_file(data) else data,
         folder=str(place.path),
-        policy=None if rules is None else str(rules.absolute()),
-        authority=place.invitation.authority,
+        policy=str(place.policy),
         columns=read.columns,
         exclude=read.exclude,
         categorical=read.categorical,
@@ -312,6 +405,12 @@ def _settings(
         sheet=read.sheet,
         long=read.long,
     )
+    if place.has_settings and settings != place.settings and (running := place.running()):
+        raise InputError(
+            f"{place.path}: the site runs in {running[0].name}, and all its federations have the same data. "
+            f"Stop it before you change the data: unpooled site stop {place.path}."
+        )
+    return settings
 
 
 def _make_table(
@@ -325,7 +424,7 @@ def _make_table(
     """Make the site's summary table if there is none. A changed file changes nothing once there is one."""
     from unpooled.site.table_store import SummaryFolder
 
-    folder = Path(settings.folder)
+    folder = place.path
     table = SummaryFolder(folder)
     if table.exists:
         if settings.data:
@@ -363,8 +462,7 @@ def print_site(settings: "SiteSettings") -> None:
             "counts them."
         )
     typer.echo(
-        f"rules: {settings.policy or 'the defaults'}; methods {', '.join(methods)}; secure sums "
-        f"{rules.aggregation.secure}"
+        f"rules: {settings.policy}; methods {', '.join(methods)}; secure sums {rules.aggregation.secure}"
     )
     typer.echo(f"the site logs all that it sends in {folder / 'log.jsonl'}")
 
@@ -391,13 +489,16 @@ def print_table(folder: Path, *, auto_approve: bool) -> None:
         typer.echo(f"approved at {place.approved}")
 
 
-def _detach(place: "SiteFolder") -> None:
-    """Start the site in the background, and wait until it runs."""
+def _detach(place: "SiteMembership") -> None:
+    """Start the site in the background for one federation, and wait until it runs."""
     from unpooled.storage.file_locks import is_locked
 
     with (place.path / START_LOG).open("ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "unpooled", "site", "start", str(place.path)],
+            [
+                *(sys.executable, "-m", "unpooled", "site", "start", str(place.site)),
+                *("--federation", place.name),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -407,20 +508,23 @@ def _detach(place: "SiteFolder") -> None:
         if child.poll() is not None:
             raise InputError(f"the site did not start; {place.path / START_LOG} names the reason")
         time.sleep(0.1)
-    typer.echo(f"running in the background (process {child.pid}); unpooled site stop {place.path} stops it")
+    typer.echo(
+        f"running in the background for {place.name} (process {child.pid}); unpooled site stop {place.site} "
+        "stops it"
+    )
 
 
 class _Studies:
     """Prints which studies came and are pending."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: "SiteMembership") -> None:
         from unpooled.site.study_store import StudyFolder
 
-        self._place = StudyFolder(folder)
+        self._place = StudyFolder(place.site, place.path)
         self._printed: set[str] = set()
 
     def __call__(self) -> None:
-        for path in self._place.path.glob("[0-9a-f]*.json"):
+        for path in self._place.files():
             if path.stem not in self._printed:
                 self._printed.add(path.stem)
                 with contextlib.suppress(LedgerError):  # a damaged file: unpooled site status reports it
@@ -434,7 +538,7 @@ class _Studies:
 class _Connection:
     """Prints when the site connects to the coordinator or loses it, and why it cannot connect."""
 
-    def __init__(self, place: "SiteFolder") -> None:
+    def __init__(self, place: "SiteMembership") -> None:
         self._place, self._engine = place, place.engine
         self._address = place.invitation.address
         self._since = self._asked = 0.0  # from the first call on, when the engine is started

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from unpooled.app.cli.site_commands import POLICY
 from unpooled.errors import InputError
 from unpooled.html.html import counted
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from unpooled.federation.provisioning.site_folder import SiteFolder
     from unpooled.federation.relay.relay_settings import RelaySettings
 
-_Checked = tuple["FederationFolder", Path | None]  # the downstream federation, and the file of its rules
-
 
 def checked_relay(
     place: "SiteFolder",
@@ -23,8 +20,8 @@ def checked_relay(
     downstream: Path | None,
     policy: Path | None,
     about_data: bool,
-) -> _Checked | None:
-    """Return the federation that takes part, and its rules; None if a site takes part. Writes nothing.
+) -> "FederationFolder | None":
+    """Return the federation that takes part through a relay; None if a site takes part. Writes nothing.
 
     ``about_data``: there are options about a site's data.
     """
@@ -35,7 +32,7 @@ def checked_relay(
     from unpooled.site.identity import identity_in
     from unpooled.site.table_store import SummaryFolder
 
-    known = (place.path / "invitation.json").exists() and place.is_federation
+    known = place.is_federation
     if downstream is None and not known:
         return None
     if about_data:
@@ -43,49 +40,29 @@ def checked_relay(
             f"{place.path}: a federation takes part, which has no data of its own. --data and the options "
             "about reading and grouping are for its members."
         )
-    if SummaryFolder(place.path).exists or (
-        not known and (place.path / "invitation.json").exists() and place.has_settings
-    ):
-        raise InputError(
-            f"{place.path} is the folder of a site that answers from data. Name another folder with --folder."
-        )
+    if SummaryFolder(place.path).exists or (not known and place.has_settings):
+        raise InputError(f"{place.path} is the folder of a site that answers from data. Name another folder.")
     if downstream is None:
         downstream = Path(place.relay_settings.downstream)
-    if policy is None and known:
-        policy = _path(place.relay_settings.policy)
-    if policy is None and (place.path / POLICY).exists():
-        policy = place.path / POLICY
+    rules = place.policy if policy is None else policy
     federation = FederationFolder.read(check_path(downstream))
-    upstream = Invitation.read(invitation) if invitation is not None else place.invitation
-    if upstream.authority == identity_in(federation.path).public.hex():
-        raise InputError(
-            f"{federation.path} is {upstream.federation} itself: a federation cannot be a member of itself"
-        )
-    if policy is not None:
-        load_relay_policy(policy).check_members(len(federation.sites))
-    return federation, policy
+    above = [membership.invitation for membership in place.memberships()]
+    for upstream in above if invitation is None else [Invitation.read(invitation)]:
+        if upstream.authority == identity_in(federation.path).public.hex():
+            raise InputError(
+                f"{federation.path} is {upstream.federation} itself: a federation cannot be its own member"
+            )
+    if policy is not None or rules.exists():
+        load_relay_policy(rules).check_members(len(federation.sites))
+    return federation
 
 
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
-
-
-def new_relay_settings(
-    place: "SiteFolder", downstream: "FederationFolder", policy: Path | None
-) -> "RelaySettings":
+def new_relay_settings(place: "SiteFolder", downstream: "FederationFolder") -> "RelaySettings":
     """Write and return the settings of a federation that takes part; enrolment reads them."""
     from unpooled.federation.relay.relay_settings import RelaySettings
 
-    invitation = place.invitation
-    settings = RelaySettings(
-        site=invitation.site,
-        downstream=str(downstream.path),
-        folder=str(place.path),
-        policy=None if policy is None else str(policy.absolute()),
-        authority=invitation.authority,
-    )
-    place.write_settings(settings)
-    return settings
+    RelaySettings("", str(downstream.path), str(place.path)).write()
+    return place.relay_settings
 
 
 def print_relay(settings: "RelaySettings") -> None:
@@ -100,7 +77,7 @@ def print_relay(settings: "RelaySettings") -> None:
         "fingerprints of keys"
     )
     typer.echo(
-        f"rules: {settings.policy or 'the defaults'}; quorum {relay.quorum:g}, minimum number of people "
+        f"rules: {settings.policy}; quorum {relay.quorum:g}, minimum number of people "
         f"{relay.min_people}, columns {relay.columns}"
     )
     if rules.downstream.secure:

@@ -71,6 +71,14 @@ Sensitive = Annotated[
         rich_help_panel=PROTECT,
     ),
 ]
+Diverse = Annotated[
+    str | None,
+    typer.Option(
+        help="Sensitive columns of which no group may have too many equal values: diagnosis. In a group, the "
+        "share of a value exceeds its share in the table by at most 30 percentage points.",
+        rich_help_panel=PROTECT,
+    ),
+]
 Log = Annotated[
     str | None,
     typer.Option(

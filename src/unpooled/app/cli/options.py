@@ -306,6 +306,7 @@ class SummaryOptions(Options):
     one_row_per_person: t.OneRowPerPerson = False
     not_a_person: t.NotAPerson = None
     sensitive: t.Sensitive = None
+    diverse: t.Diverse = None
     log: t.Log = None
     consumption: t.Consumption = None
 
@@ -321,6 +322,7 @@ class SummaryOptions(Options):
             names(self.consumption),
             one_row_per_person=self.one_row_per_person,
             not_a_person=names(self.not_a_person),
+            diverse=names(self.diverse),
         )
 
     @property

@@ -110,7 +110,7 @@ def _check_options(
 def write_page(place: "SummaryFolder", html: Path | None = None, *, update: bool = False) -> Path:
     """Write the page of the summary table, or of its pending update, by default beside the table."""
     from unpooled.app.pages.table_page import page
-    from unpooled.site.table_notes import rare_categories_in
+    from unpooled.site.table_notes import rare_categories_in, risks_in
     from unpooled.site.table_store import PAGE
     from unpooled.storage.atomic_files import write_atomically
 
@@ -118,7 +118,8 @@ def write_page(place: "SummaryFolder", html: Path | None = None, *, update: bool
     target = html or path / PAGE
     approved, digest = ("", place.renewal_digest) if update else (place.approved, place.digest)
     table, settings = place.read(renewed=update), place.settings()
-    text = page(table, settings, approved, digest, renewal=update, rare=rare_categories_in(path))
+    rare, risks = rare_categories_in(path), risks_in(path)
+    text = page(table, settings, approved, digest, renewal=update, rare=rare, risks=risks)
     write_atomically(target, text.encode())
     return target
 
@@ -135,12 +136,13 @@ def _write_csv(place: "SummaryFolder", out: Path, *, update: bool, overwrite: bo
 
 def _print_table(place: "SummaryFolder", *, update: bool) -> None:
     from unpooled.app.pages.table_page import definition, facts, not_promised
-    from unpooled.site.table_notes import rare_categories_in
+    from unpooled.site.table_notes import rare_categories_in, risks_in
 
     table = place.read(renewed=update)
-    rare = rare_categories_in(place.renewal if update else place.path)
+    path = place.renewal if update else place.path
+    rare, risks = rare_categories_in(path), risks_in(path)
     typer.echo(definition(table.min_group_size))
-    for line in (*facts(table, place.settings(), rare), *not_promised(table)):
+    for line in (*facts(table, place.settings(), rare), *risks, *not_promised(table)):
         typer.echo(f"- {line}")
     if update:
         typer.echo("not approved yet: the site answers from the old table")

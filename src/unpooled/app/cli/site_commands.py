@@ -22,6 +22,9 @@ site = typer.Typer(
 
 POLICY = "policy.toml"  # in the folder of a site
 SiteFolderArgument = Annotated[Path, typer.Argument(help="The folder of the site.")]
+FederationName = Annotated[
+    str, typer.Option(help="One of the federations that the site joined (default: all of them).")
+]
 LogHeads = Annotated[
     Path | None,
     typer.Option(
@@ -145,17 +148,10 @@ def explain_policy(
 
 def _policy_file(path: Path) -> Path | None:
     """Return the policy at a path or of a site's folder; None if the site has the default rules."""
-    from unpooled.federation.provisioning.site_folder import SiteFolder
-
     if not path.is_dir():
         return path
-    if (path / POLICY).exists():
-        return path / POLICY
-    place = SiteFolder.from_path(path)
-    if not (path / "invitation.json").exists() or not place.has_settings:
-        return None
-    joined = place.relay_settings.policy if place.is_federation else place.settings.policy
-    return None if joined is None else Path(joined)
+    check_folder(path)
+    return path / POLICY if (path / POLICY).exists() else None
 
 
 def _check_complete(file: Path, rules: "Policy") -> None:
@@ -232,12 +228,11 @@ def show_log(
 
 def _show(log: Path, html: Path | None, log_heads: Path | None, overwrite: bool) -> None:
     from unpooled.app.pages.audit_page import lines, page
-    from unpooled.federation.provisioning.site_folder import find_joined_policy
     from unpooled.site.audit.overview import read
     from unpooled.storage.atomic_files import write_atomically
 
     check(html, inputs=[log, log / "log.jsonl", log_heads], overwrite=overwrite)
-    report = read(log, read_log_heads(log_heads, log), policy=find_joined_policy(log))
+    report = read(log, read_log_heads(log_heads, log))
     if html is None:
         _print(lines(report))
         return
@@ -247,10 +242,9 @@ def _show(log: Path, html: Path | None, log_heads: Path | None, overwrite: bool)
 
 def _verify(log: Path, log_heads: Path | None) -> None:
     from unpooled.app.pages.audit_page import verdict
-    from unpooled.federation.provisioning.site_folder import find_joined_policy
     from unpooled.site.audit.overview import read
 
-    report = read(log, read_log_heads(log_heads, log), policy=find_joined_policy(log))
+    report = read(log, read_log_heads(log_heads, log))
     typer.echo(verdict(report))
     for fault in report.faults:
         typer.echo(str(fault), err=True)
@@ -283,9 +277,7 @@ def dpia(
     folder: SiteFolderArgument,
     policy: Annotated[
         Path | None,
-        typer.Option(
-            help="The site's policy (default: policy.toml in the folder, or the one it joined with)."
-        ),
+        typer.Option(help="The site's policy (default: policy.toml in the folder)."),
     ] = None,
     log_heads: LogHeads = None,
     html: Annotated[
@@ -298,14 +290,13 @@ def dpia(
     unpooled site dpia north
     """
     from unpooled.app.pages.dpia import page, read
-    from unpooled.federation.provisioning.site_folder import joined_policy
     from unpooled.storage.atomic_files import write_atomically
 
     check_folder(folder)
     target = html or folder / "dpia.html"
     inputs = [folder / "log.jsonl", folder / POLICY, policy, log_heads, *inputs_of_table(folder, target)]
     check(target, inputs=inputs, overwrite=overwrite)
-    facts = read(folder, policy or joined_policy(folder), read_log_heads(log_heads, folder))
+    facts = read(folder, policy, read_log_heads(log_heads, folder))
     write_atomically(target, page(facts).encode())
     typer.echo(f"written: {target}; open it in a browser, fill in the last section, print it and sign it")
 
@@ -331,6 +322,7 @@ def keys(
             help="Forget the key of this site, after its officer confirmed the new one; pin its next key."
         ),
     ] = "",
+    federation: FederationName = "",
 ) -> None:
     """Show the keys of the other sites for secure sums, and the fingerprint of the last run.
 
@@ -339,18 +331,42 @@ def keys(
     from unpooled.site.pinned_keys import forget as forget_key
     from unpooled.site.pinned_keys import pinned_keys
 
+    names = _federation_names(folder)
+    chosen = {
+        key: pinned
+        for key, pinned in pinned_keys(folder).items()
+        if not federation or names.get(key) == federation
+    }
     if forget:
-        forget_key(folder, forget)
+        having = [key for key, pinned in chosen.items() if forget in pinned.keys]
+        if len(having) != 1:
+            several = ", ".join(names.get(key, key[:16]) for key in having)
+            raise InputError(
+                f"{folder}: {forget} has a key in several federations: {several}. Name one with --federation."
+                if having
+                else f"{folder}: no key of {forget} is pinned"
+            )
+        forget_key(folder, forget, having[0])
         typer.echo(f"forgotten: the site accepts the next key of {forget}")
         return
-    pinned = pinned_keys(folder)
-    if not pinned.keys:
+    if not any(pinned.keys for pinned in chosen.values()):
         typer.echo("no key is pinned yet; the first run with secure sums pins them")
-    for name, key in pinned.keys.items():
-        typer.echo(f"{name}: {key.hex()}")
-    if pinned.fingerprint:
-        typer.echo(f"the last run was among {', '.join(pinned.sites)}; fingerprint {pinned.fingerprint}")
-        typer.echo("All of them must have the same fingerprint: compare it in one call.")
+    for key, pinned in chosen.items():
+        if pinned.keys and len(chosen) > 1:
+            typer.echo(f"in {names.get(key) or 'a federation that the site did not join'}:")
+        for name, public in pinned.keys.items():
+            typer.echo(f"{name}: {public.hex()}")
+        if pinned.fingerprint:
+            typer.echo(f"the last run was among {', '.join(pinned.sites)}; fingerprint {pinned.fingerprint}")
+            typer.echo("All of them must have the same fingerprint: compare it in one call.")
+
+
+def _federation_names(folder: Path) -> dict[str, str]:
+    """Return the name of every federation that a site joined, by the public key of its coordinator."""
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+
+    joined = SiteFolder(folder).memberships()
+    return {membership.invitation.authority: membership.name for membership in joined}
 
 
 # ---------------------------------------------------------------- backups
@@ -413,6 +429,10 @@ def restore(
     if done.replaced is not None:
         typer.echo(f"the folder that was there is kept: {os.path.relpath(done.replaced)}")
     if not (folder / "federation.json").exists():
+        typer.echo(
+            "A site lives in one folder: if no other copy of it is used any more, confirm this one with "
+            f"unpooled site confirm {folder}."
+        )
         typer.echo(
             "If the site has answered since then, it refuses until its newest log is back. If that log is "
             "lost, the coordinator decides: unpooled federation admit FOLDER SITE --again --reason ..."

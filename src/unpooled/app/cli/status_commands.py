@@ -16,7 +16,7 @@ from unpooled.app.cli.join_commands import print_site, print_table
 from unpooled.app.cli.join_relay import print_relay
 from unpooled.app.cli.outputs import check
 from unpooled.app.cli.review_commands import studies_lines
-from unpooled.app.cli.site_commands import site
+from unpooled.app.cli.site_commands import SiteFolderArgument, site
 from unpooled.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _ACTION_NEEDED = 6
 
 @site.command("status", cls=o.OnLinux)
 def site_status(
-    folder: Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")],
+    folder: SiteFolderArgument,
     as_json: AsJson = False,
     metrics: Metrics = None,
 ) -> None:
@@ -58,13 +58,16 @@ def site_status(
         _status_before_joining(folder, as_json)
         return
     place = SiteFolder.from_path(folder)
-    found = health.site_health(place)
+    found = [health.site_health(place, membership) for membership in place.chosen()]
     studies = StudyFolder(place.path)
     _write_metrics(metrics, found)
     if as_json:
-        typer.echo(json.dumps({**found.to_json(), "studies": _studies_json(studies)}))
-        raise typer.Exit(found.code)
-    typer.echo(f"{found.name} in {found.federation}: {found.sites[found.name]}")
+        code = health.worst_code(found)
+        states = [one.to_json() for one in found]
+        typer.echo(json.dumps({"code": code, "federations": states, "studies": _studies_json(studies)}))
+        raise typer.Exit(code)
+    for one in found:
+        typer.echo(f"{one.name} in {one.federation}: {one.sites[one.name]}")
     _print_settings(place)
     for line in studies_lines(studies):
         typer.echo(line)
@@ -74,8 +77,9 @@ def site_status(
 def _never_joined(folder: Path) -> bool:
     """Return True for the folder of a site without an invitation: before joining, or with another engine."""
     from unpooled.app.pages.review_state import is_site
+    from unpooled.federation.provisioning.site_folder import SiteFolder
 
-    return folder.is_dir() and not (folder / "invitation.json").exists() and is_site(folder)
+    return folder.is_dir() and not SiteFolder(folder).memberships() and is_site(folder)
 
 
 def _status_before_joining(folder: Path, as_json: bool) -> None:
@@ -134,7 +138,7 @@ def federation_status(folder: FederationArgument, as_json: AsJson = False, metri
 
     check_federation(folder, "status")
     found = health.federation_health(FederationFolder.read(folder))
-    _write_metrics(metrics, found)
+    _write_metrics(metrics, [found])
     if as_json:
         typer.echo(json.dumps(found.to_json()))
         raise typer.Exit(found.code)
@@ -144,10 +148,10 @@ def federation_status(folder: FederationArgument, as_json: AsJson = False, metri
         reached = "not begun" if run.round is None else f"round {run.round}"
         waiting = f", {run.waiting}" if run.waiting else ""
         typer.echo(f"run {run.name}: {run.state}, {reached}{waiting}")
-    _print_problems(found)
+    _print_problems([found])
 
 
-def _write_metrics(path: Path | None, found: "Health") -> None:
+def _write_metrics(path: Path | None, found: "list[Health]") -> None:
     from unpooled.federation.provisioning import health
     from unpooled.storage.atomic_files import write_atomically
 
@@ -159,8 +163,10 @@ def _write_metrics(path: Path | None, found: "Health") -> None:
     write_atomically(path, health.metrics(found).encode(), shared=True)
 
 
-def _print_problems(found: "Health") -> None:
-    """Print the problems on stderr, and exit with the code of the worst."""
-    for problem in found.problems:
-        typer.echo(problem.text, err=True)
-    raise typer.Exit(found.code)
+def _print_problems(found: "list[Health]") -> None:
+    """Print each problem once on stderr, and exit with the code of the worst."""
+    from unpooled.federation.provisioning.health import worst_code
+
+    for text in dict.fromkeys(problem.text for one in found for problem in one.problems):
+        typer.echo(text, err=True)
+    raise typer.Exit(worst_code(found))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.option_types import PROTECT
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.errors import InputError, PolicyError
@@ -51,6 +52,10 @@ def summarize(
     policy: PolicyFile = None,
     columns: StudyColumns = None,
     only: Only = None,
+    no_sensitive_columns: Annotated[
+        bool,
+        typer.Option(help="State that no column is sensitive.", rich_help_panel=PROTECT),
+    ] = False,
     second_table: Annotated[
         str,
         typer.Option(
@@ -85,9 +90,10 @@ def summarize(
 
     It needs no federation, and nothing leaves this machine. The site answers from a new or updated table only
     after unpooled site approve. Until then, the command makes it anew. An update reads the file as the first
-    time, unless options change that. The first table needs --person or --one-row-per-person.
+    time, unless options change that. The first table needs --person or --one-row-per-person, and its
+    sensitive columns: --diverse, --sensitive or --no-sensitive-columns.
 
-    unpooled site summarize north --data patients.csv --person patient_id --columns age,bmi
+    unpooled site summarize north --data patients.csv --person patient_id --diverse diagnosis
     """
     from unpooled.site.table_store import SummaryFolder
 
@@ -99,12 +105,14 @@ def summarize(
                 "approved summary table to update"
             )
         rules = find_policy(folder, policy)
+        settings = settings_of(rules, grouping, columns, no_sensitive_columns)
+        _check_sensitive_declared(data, settings)
         make(
             folder,
             data,
             rules,
             read_by(reading, only),
-            settings_of(rules, grouping, columns),
+            settings,
             second_table,
             allow_second_folder=allow_second_folder,
         )
@@ -113,8 +121,8 @@ def summarize(
             "from it."
         )
         return
-    if policy is not None or grouping.is_set or columns or only:
-        settings = settings_of(find_policy(folder, policy), grouping, columns)
+    if policy is not None or grouping.is_set or columns or only or no_sensitive_columns:
+        settings = settings_of(find_policy(folder, policy), grouping, columns, no_sensitive_columns)
         _check_unchanged(place, settings, o.names(only))
     _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite, allow_second_folder)
 
@@ -134,7 +142,9 @@ def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
     return replace(reading.reading(), columns=o.names(only) if only else None)
 
 
-def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None) -> "SummarySettings":
+def settings_of(
+    rules: "Policy", grouping: o.SummaryOptions, columns: str | None, no_sensitive_columns: bool = False
+) -> "SummarySettings":
     """Return how to make the summary table: as the policy sets it, and where it sets nothing, the options."""
     from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.site.policy import check_declared
@@ -144,7 +154,7 @@ def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None
             f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no summary table'
         )
     fixed, chosen = rules.protect.settings(), grouping.settings(o.names(columns))
-    for name in ("person", "sensitive", "log", "consumption"):
+    for name in ("person", "sensitive", "diverse", "log", "consumption"):
         value, option = getattr(fixed, name), getattr(chosen, name)
         if value and option and value != option:
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
@@ -160,7 +170,19 @@ def settings_of(rules: "Policy", grouping: o.SummaryOptions, columns: str | None
         fixed.max_share,
         chosen.one_row_per_person,
         chosen.not_a_person,
+        chosen.diverse or fixed.diverse,
+        fixed.diverse_by,
+        no_sensitive_columns,
     )
+
+
+def _check_sensitive_declared(data: str, settings: "SummarySettings") -> None:
+    if not settings.sensitive_declared:
+        raise InputError(
+            f"{data}: nobody declared which columns are sensitive. Use --diverse COLUMN for a column that "
+            "nobody may learn of a person, such as a diagnosis: no group then has too many equal values. Use "
+            "--sensitive COLUMN to let the grouping only ignore a column, or --no-sensitive-columns."
+        )
 
 
 # ---------------------------------------------------------------- the first table
@@ -179,11 +201,12 @@ def make(
     """Read a file and write its summary table into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
 
+    from unpooled.app.pages.risk_sentences import measured
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.rare_categories import merged_categories
     from unpooled.site.folder_register import one_folder
-    from unpooled.site.table_notes import record_rare_categories
+    from unpooled.site.table_notes import record_notes
     from unpooled.site.table_store import SummaryFolder
     from unpooled.storage.portable_paths import portable
 
@@ -217,7 +240,9 @@ def make(
                 reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
             )
         merged = merged_categories(table, settings, made)
-        record_rare_categories(place.path, merged)
+        line.activity("measuring risks")
+        risks = measured(table, settings)
+        record_notes(place.path, merged, risks)
     typer.echo(
         f"written: {place.path}: {counted(made.people.sum(), 'person')} in {counted(len(made), 'group')} of "
         f"at least {made.min_group_size}; digest {place.digest[:16]}"
@@ -230,7 +255,7 @@ def make(
     if merged:
         rare = ", ".join(f"{name} ({counted(people, 'person')})" for name, people in merged.items())
         typer.echo(f"rare categories count as the most common one: {rare}")
-    for sentence in _without_cells(made):
+    for sentence in (*_without_cells(made), *risks):
         typer.echo(sentence)
 
 
@@ -346,6 +371,8 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
             "not_a_person",
             "columns",
             "sensitive",
+            "diverse",
+            "no_sensitive_columns",
             "log",
             "consumption",
         )
@@ -353,6 +380,8 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
     ]
     if settings.consumption and settings.max_share != made.max_share:
         different.append("max_share")
+    if settings.diverse and settings.diverse_by != made.diverse_by:
+        different.append("diverse_by")
     known = _first_reading(place.folder).get("columns")
     if only and known and {*only, made.person} - {""} != set(known):
         different.append("only")

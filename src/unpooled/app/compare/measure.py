@@ -36,7 +36,7 @@ from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
 from unpooled.site.site import Site
-from unpooled.site.steps import Recorder
+from unpooled.site.chain_steps import Recorder
 from unpooled.typing import FloatArray
 
 SUMMARY = "summary"

@@ -16,9 +16,8 @@ from pathlib import Path
 from unpooled.app.pages import audit_page, dpia, table_page
 from unpooled.errors import InputError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
-from unpooled.federation.provisioning.site_folder import find_joined_policy, joined_policy
 from unpooled.site.audit import overview
-from unpooled.site.table_notes import rare_categories_in
+from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ReadOnlySummaryFolder
 
 _LARGEST = 64 << 20  # bytes of a report
@@ -49,16 +48,20 @@ class Documents:
 
     def _summary(self) -> str:
         place = ReadOnlySummaryFolder(self._folder)
-        rare = rare_categories_in(place.path)
-        return table_page.page(place.read(), place.settings(), place.approved, place.digest, rare=rare)
-
-    def _audit(self) -> str:
-        return audit_page.page(
-            overview.read(self._folder, only_look=True, policy=find_joined_policy(self._folder))
+        return table_page.page(
+            place.read(),
+            place.settings(),
+            place.approved,
+            place.digest,
+            rare=rare_categories_in(place.path),
+            risks=risks_in(place.path),
         )
 
+    def _audit(self) -> str:
+        return audit_page.page(overview.read(self._folder, only_look=True))
+
     def _dpia(self) -> str:
-        return dpia.page(dpia.read(self._folder, joined_policy(self._folder), only_look=True))
+        return dpia.page(dpia.read(self._folder, only_look=True))
 
     async def report(self, run: str) -> str:
         """Return the report of a run in the federation's list."""

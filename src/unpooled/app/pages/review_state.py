@@ -18,7 +18,7 @@ from unpooled.app.pages.dpia.site_facts import policy_of
 from unpooled.app.pages.table_page import facts
 from unpooled.errors import LedgerError, UnpooledError
 from unpooled.federation.provisioning.health import site_health
-from unpooled.federation.provisioning.site_folder import SiteFolder, find_joined_policy, joined_policy
+from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.site.audit import overview
 from unpooled.site.audit.overview import LogReport
@@ -27,11 +27,18 @@ from unpooled.site.log_files import segments
 from unpooled.site.policy import Policy
 from unpooled.site.study import allowed_questions, sentences
 from unpooled.site.study_store import APPROVED as STUDY_APPROVED
-from unpooled.site.study_store import DECLINED, PENDING, WITHDRAWN, ReceivedStudy, StudyFolder
+from unpooled.site.study_store import (
+    DECLINED,
+    FEDERATIONS,
+    PENDING,
+    WITHDRAWN,
+    ReceivedStudy,
+    StudyFolder,
+)
 from unpooled.site.table_notes import rare_categories_in
 from unpooled.site.table_store import ABOUT, APPROVED, ERASURES, TABLE, ReadOnlySummaryFolder
 
-MARKERS = ("invitation.json", "log.jsonl", f"summary/{ABOUT}")  # a site's folder has one of them, or a study
+MARKERS = (FEDERATIONS, "log.jsonl", f"summary/{ABOUT}")  # a site's folder has one of them, or a study
 VERBS = {"approve": STUDY_APPROVED, "decline": DECLINED, "withdraw": WITHDRAWN}
 _ROWS = 6  # groups of the summary table on the page; its own page has more
 _HEALTH = 1.5  # seconds between checks whether the site runs and is connected
@@ -41,7 +48,7 @@ _AGAIN = 0.3  # seconds after which a fault is checked again: the site may have 
 
 def is_site(folder: Path) -> bool:
     """Return True for the folder of a site: it has an invitation, a log, a summary table or a study."""
-    has_study = any(len(path.stem) == 64 for path in StudyFolder(folder).path.glob("[0-9a-f]*.json"))
+    has_study = any(len(path.stem) == 64 for path in StudyFolder(folder).files())
     return has_study or any((folder / marker).exists() for marker in MARKERS)
 
 
@@ -84,7 +91,7 @@ class SiteState:
 
     def _health(self) -> dict[str, Any]:
         """Return whether a site that joined a federation runs and is connected; checked now and then."""
-        if not (self.folder / "invitation.json").exists():
+        if not (self.folder / FEDERATIONS).exists():
             return _NOT_JOINED
         if time.monotonic() - self._last_health[0] > _HEALTH:
             self._last_health = (time.monotonic(), self._check_health())
@@ -92,16 +99,20 @@ class SiteState:
 
     def _check_health(self) -> dict[str, Any]:
         try:
-            health = site_health(SiteFolder(self.folder.absolute()))
+            place = SiteFolder(self.folder.absolute())
+            found = [site_health(place, membership) for membership in place.memberships()]
         except (UnpooledError, OSError, ValueError, KeyError) as error:
             return {**_NOT_JOINED, "problems": [str(error)]}
-        problems = [issue.text for issue in health.problems if not issue.text.startswith("the study ")]
+        if not found:
+            return _NOT_JOINED
+        problems = dict.fromkeys(issue.text for health in found for issue in health.problems)
+        states = [f"{health.federation}: {health.sites[health.name]}" for health in found]
         return {
-            "name": health.name,
-            "federation": health.federation,
-            "state": health.sites[health.name],
-            "up": health.up,
-            "problems": problems,
+            "name": found[0].name,
+            "federation": ", ".join(health.federation for health in found),
+            "state": found[0].sites[found[0].name] if len(found) == 1 else "; ".join(states),
+            "up": all(health.up for health in found),
+            "problems": [text for text in problems if not text.startswith("the study ")],
         }
 
     def _studies(self) -> tuple[list[dict[str, Any]], list[str]]:
@@ -109,7 +120,7 @@ class SiteState:
         store = StudyFolder(self.folder)
         studies: list[ReceivedStudy] = []
         damaged: list[str] = []
-        for path in store.path.glob("[0-9a-f]*.json"):
+        for path in store.files():
             cached = CachedReading(partial(_read_study, store, path.stem))
             study = self._received.setdefault(path.stem, cached).get(signature([path]))
             if isinstance(study, ReceivedStudy):
@@ -160,18 +171,17 @@ class SiteState:
         if not log.exists():
             return None, ""
         with contextlib.suppress(OSError, UnpooledError):
-            policy = find_joined_policy(self.folder)
-            record = overview.read(log, only_look=True, policy=policy)
+            record = overview.read(log, only_look=True)
             if record.faults:
                 time.sleep(_AGAIN)
-                before, record = record.faults, overview.read(log, only_look=True, policy=policy)
+                before, record = record.faults, overview.read(log, only_look=True)
                 record.faults = [fault for fault in record.faults if fault in before]
             return record, datetime.now(UTC).isoformat(timespec="seconds")
         return None, ""
 
     def _policy(self, record: LogReport | None) -> Policy | None:
         with contextlib.suppress(UnpooledError, OSError, ValueError, KeyError):
-            return policy_of(self.folder, joined_policy(self.folder), record)[0]
+            return policy_of(self.folder, None, record)[0]
         return None
 
     def _budget(self, policy: Policy | None) -> dict[str, Any] | None:

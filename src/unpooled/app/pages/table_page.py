@@ -8,6 +8,7 @@ from unpooled.data.column_kinds import CODE, DATE, EMPTY, ID, TEXT
 from unpooled.data.summary_table import OTHER, SummaryTable
 from unpooled.html.html import counted, html_page, percent, section, small, soft, table
 from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.site.explain_policy import diversity
 
 _MAX_ROWS = 2000  # on the page; the CSV has all of them
 _MAX_UNIFORM = 12  # columns with uniform groups that are named
@@ -18,10 +19,9 @@ _SUPPRESSED = (  # why a column is suppressed, and the kinds of such columns
     ("they have too many different texts", (TEXT,)),
     ("too few people share a value", (EMPTY,)),
 )
-_INFERRED = (  # share of correct membership inferences, by columns and g: 3, 5, 8, 11
-    (4, ("76", "69", "66", "62")),
-    (16, ("94", "84", "74", "68")),
-)
+
+NOT_MEASURED = "The risks of this table were not measured: site summarize measures them for a first table."
+STAYS = "These figures come from rows. They stay in the site's folder, and are in no answer."
 
 
 def definition(min_group_size: float) -> str:
@@ -55,8 +55,12 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
         )
     if settings.columns:
         sentences.append(f"The grouping gives more weight to these columns: {', '.join(settings.columns)}.")
-    if settings.sensitive:
-        sentences.append(f"The grouping ignores these columns: {', '.join(settings.sensitive)}.")
+    if settings.ungrouped:
+        sentences.append(f"The grouping ignores these columns: {', '.join(settings.ungrouped)}.")
+    if settings.diverse:
+        sentences.append(diversity(settings.diverse, settings.diverse_by))
+    if settings.no_sensitive_columns:
+        sentences.append("The site declared that no column is sensitive.")
     if settings.log:
         sentences.append(f"The table holds only the logarithm of these columns: {', '.join(settings.log)}.")
     if settings.consumption:
@@ -162,11 +166,11 @@ def _uniform(summary: SummaryTable, settings: SummarySettings) -> list[str]:
         f"All people of a group are alike in: {named}. Someone who knows a person's group learns these "
         "values of the person."
     )
-    open_to = [name for name, _ in found if name not in settings.sensitive]
+    open_to = [name for name, _ in found if name not in settings.ungrouped]
     if open_to:
         sentence += (
-            f" Use --sensitive COLUMN (e.g. {open_to[0]}) if nobody may learn a column in this way: the "
-            "grouping then ignores it."
+            f" Use --diverse COLUMN (e.g. {open_to[0]}) if nobody may learn a column in this way: no group "
+            "then has too many equal values of it."
         )
     return [sentence]
 
@@ -196,21 +200,18 @@ def variance_kept(summary: SummaryTable) -> list[tuple[str, float, float]]:
 
 
 def not_promised(summary: SummaryTable) -> list[str]:
-    """Return sentences, with numbers, on what the summary table does not promise."""
-    near = {g: i for i, g in enumerate((3, 5, 8, 11))}
-    at = near[min(near, key=lambda g: abs(g - summary.min_group_size))]
-    correct = " and ".join(f"{rates[at]}% with {columns} columns" for columns, rates in _INFERRED)
+    """Return sentences on what the summary table does not promise."""
     return [
         "The number of people at this site is disclosed exactly.",
-        "If all people of a group are alike, this is visible (there is no l-diversity).",
+        "If all people of a group are alike, this is visible, except in columns that --diverse names.",
         "Columns that are sums of others (a, b and a + b) can disclose more together than each does alone. "
         "Columns with the same content are detected, and have the same missing values.",
         "Someone who knows every member of a group except one can compute that person's values "
         "approximately.",
         "With two columns and many people, the mean of a group is close to the row of each of them.",
         "Membership inference: someone who has a person's exact row can often decide whether it is in the "
-        f"table. From a pair, one in and one out, they pick the right one in {correct} (1,000 rows; 50% is "
-        "guessing).",
+        "table. The risk grows with the number of columns, and falls with the minimum group size "
+        f"({summary.min_group_size}).",
         'Differential privacy (mode = "dp" in the policy) protects against these.',
     ]
 
@@ -223,8 +224,12 @@ def page(
     *,
     renewal: bool = False,
     rare: tuple[str, ...] | None = None,
+    risks: tuple[str, ...] = (),
 ) -> str:
-    """Return the HTML page of a summary table, or of its pending update; ``rare`` as for ``facts``."""
+    """Return the HTML page of a summary table, or of its pending update; ``rare`` as for ``facts``.
+
+    ``risks``: sentences on risks that were measured on the site's rows.
+    """
     answers = "from the old table" if renewal else "nothing"
     state = f"Approved at {approved} UTC." if approved else f"Not approved yet: the site answers {answers}."
     parts = [
@@ -245,6 +250,7 @@ def page(
             + _list([_clusters(summary)]),
             lead="The variance of a column between groups is kept; the variance within groups is lost.",
         ),
+        section("Risks, measured on this site's rows", _list(list(risks) or [NOT_MEASURED]), lead=STAYS),
         section("What it does not promise", _list(not_promised(summary))),
         section(
             "The summary table",

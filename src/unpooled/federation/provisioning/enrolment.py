@@ -132,7 +132,8 @@ def admit(federation: FederationFolder, site: SiteId, fingerprint: str) -> None:
         record = _read(federation, site)
         if record is None or not record.request:
             raise InputError(
-                f"{site} has not asked to be admitted yet. At the site, run unpooled site join {site}.json."
+                f"{site} has not asked to be admitted yet. At the site, run unpooled site join FOLDER "
+                f"{site}.json."
             )
         if record.certificate:
             raise InputError(f"{site} was already admitted at {record.admitted_at}")

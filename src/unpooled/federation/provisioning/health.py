@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import InputError
-from unpooled.federation.coordinator_run import FAILED, FINISHED, ProgressFile
+from unpooled.federation.coordinator_run import FAILED, FINISHED, ProgressFile, forked_logs
 from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.federation.provisioning.follow_run import describe_waiting, is_followed
 from unpooled.federation.provisioning.keys import valid_until
 from unpooled.federation.provisioning.site_folder import SiteFolder
+from unpooled.federation.provisioning.site_membership import SiteMembership
+from unpooled.site.folder_place import FolderMovedError
 from unpooled.site.study_store import StudyFolder
 from unpooled.site.table_store import ReadOnlySummaryFolder
 from unpooled.storage.file_locks import is_locked
@@ -66,6 +68,11 @@ class Health:
 
     def to_json(self) -> dict[str, Any]:
         return {"code": self.code, **asdict(self)}
+
+
+def worst_code(found: Sequence[Health]) -> int:
+    """Return 0 if there is no problem, else the code of the worst one in any federation."""
+    return min((one.code for one in found if one.code), default=0)
 
 
 def federation_health(federation: FederationFolder) -> Health:
@@ -133,6 +140,15 @@ def federation_health(federation: FederationFolder) -> Health:
                     f"it with unpooled federation remove {federation.path} --run {run.name}.",
                 )
             )
+    for site, number in forked_logs(federation.log_heads).items():
+        problems.append(
+            HealthIssue(
+                ACTION_NEEDED,
+                f"two folders of {site} have answered: line {number + 1} of its log came with two contents. "
+                "Call its officer, who ends one of them. To let the other one continue, use unpooled "
+                f"federation admit {federation.path} {site} --again --reason ...",
+            )
+        )
     problems += _expiring(
         ends, lambda who: f"Renew it with unpooled federation invite {federation.path} {who} --again."
     )
@@ -140,53 +156,70 @@ def federation_health(federation: FederationFolder) -> Health:
     return Health(where, where, connected is not None, sites, tuple(runs), ends, tuple(problems))
 
 
-def site_health(site: SiteFolder) -> Health:
-    """Return the health of a site, from its own folder."""
-    invitation, problems = site.invitation, []
-    up, silence = is_locked(site.path), site.engine.seconds_since_contact(site.engine_folder)
+def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
+    """Return the health of a site in one federation, from its own folder."""
+    invitation, problems = membership.invitation, []
+    up = is_locked(membership.path)
+    silence = membership.engine.seconds_since_contact(membership.engine_folder)
     connected = up and silence is not None and silence < _DISCONNECTED_AFTER
     where = f"{invitation.federation} at {invitation.host}:{invitation.port}"
     ends = {}
-    if site.enrolled:
-        certificate, _, _ = site.engine.identity(site.engine_folder)
+    if membership.enrolled:
+        certificate, _, _ = membership.engine.identity(membership.engine_folder)
         ends[invitation.site] = valid_until(certificate.read_text()).isoformat()
         state = "stopped" if not up else "connected" if connected else "trying to connect"
     else:
         state = "awaiting admission" if up else "stopped, not admitted yet"
+        fingerprint = membership.fingerprint()
         problems.append(
             HealthIssue(
                 ACTION_NEEDED,
-                f"not admitted to {where}. Read this fingerprint to the coordinator: {site.fingerprint()}",
+                f"not admitted to {where}. Read this fingerprint to the coordinator: {fingerprint}",
             )
         )
     if not up:
         problems.append(
-            HealthIssue(DOWN, f"the site is stopped. Start it with unpooled site start {site.path}.")
+            HealthIssue(
+                DOWN,
+                f"the site is stopped in {membership.name}. Start it with unpooled site start {site.path}.",
+            )
         )
-    elif site.enrolled and not connected:
+    elif membership.enrolled and not connected:
         problems.append(
             HealthIssue(
                 DISCONNECTED,
                 f"not connected to {where}. The output of unpooled site start names the reason.",
             )
         )
-    if site.has_settings:
-        folder = Path(site.relay_settings.folder if site.is_federation else site.settings.folder)
-        if not site.is_federation:
-            protect = site.settings.rules().protect
-            if (
-                protect.mode == "summary"
-                and not protect.auto_approve
-                and not ReadOnlySummaryFolder(folder).approved
-            ):
-                problems.append(
-                    HealthIssue(
-                        ACTION_NEEDED,
-                        f"the summary table is not approved. Approve it with unpooled site approve {folder}.",
-                    )
-                )
-        elif not is_locked(FederationFolder.read(Path(site.relay_settings.downstream)).server):
-            downstream = site.relay_settings.downstream
+    problems += _folder_problems(site)
+    for pending in StudyFolder(site.path, membership.path).pending():
+        command = f"unpooled site approve {site.path} {pending.study.digest[:16]}"
+        problems.append(
+            HealthIssue(
+                ACTION_NEEDED,
+                f"the study {pending.study.title!r} waits to be approved. Approve it with {command}.",
+            )
+        )
+    problems += _expiring(
+        ends, lambda who: f"Ask the coordinator for unpooled federation invite FOLDER {who} --again."
+    )
+    size = sum(file.stat().st_size for file in site.path.glob("log*.jsonl"))
+    sites = {invitation.site: state}
+    return Health(invitation.site, invitation.federation, up, sites, (), ends, tuple(problems), size)
+
+
+def _folder_problems(site: SiteFolder) -> list[HealthIssue]:
+    """Return the problems of a site's folder, which are the same in all its federations."""
+    problems = []
+    try:
+        site.check_place()
+    except FolderMovedError as error:
+        problems.append(HealthIssue(ACTION_NEEDED, str(error)))
+    if not site.has_settings:
+        return problems
+    if site.is_federation:
+        downstream = site.relay_settings.downstream
+        if not is_locked(FederationFolder.read(Path(downstream)).server):
             problems.append(
                 HealthIssue(
                     DOWN,
@@ -194,20 +227,17 @@ def site_health(site: SiteFolder) -> Health:
                     f"serve {downstream}.",
                 )
             )
-        for pending in StudyFolder(folder).pending():
-            command = f"unpooled site approve {folder} {pending.study.digest[:16]}"
-            problems.append(
-                HealthIssue(
-                    ACTION_NEEDED,
-                    f"the study {pending.study.title!r} waits to be approved. Approve it with {command}.",
-                )
+        return problems
+    protect = site.settings.rules().protect
+    unapproved = not protect.auto_approve and not ReadOnlySummaryFolder(site.path).approved
+    if protect.mode == "summary" and unapproved:
+        problems.append(
+            HealthIssue(
+                ACTION_NEEDED,
+                f"the summary table is not approved. Approve it with unpooled site approve {site.path}.",
             )
-    problems += _expiring(
-        ends, lambda who: f"Ask the coordinator for unpooled federation invite FOLDER {who} --again."
-    )
-    size = sum(file.stat().st_size for file in site.path.glob("log*.jsonl"))
-    sites = {invitation.site: state}
-    return Health(invitation.site, invitation.federation, up, sites, (), ends, tuple(problems), size)
+        )
+    return problems
 
 
 def _expiring(ends: dict[str, str], way_out: Callable[[str], str]) -> list[HealthIssue]:
@@ -285,8 +315,22 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
     return removed
 
 
-def metrics(health: Health) -> str:
-    """Return the health as metrics in the text format of Prometheus."""
+_Families = list[tuple[str, str, dict[str, float]]]  # name, meaning, samples by their labels
+
+
+def metrics(found: Sequence[Health]) -> str:
+    """Return the health as metrics in the text format of Prometheus; a site has one for each federation."""
+    lines = []
+    for same in zip(*map(_families, found), strict=True):
+        samples = {labels: value for _, _, part in same for labels, value in part.items()}
+        if samples:
+            name, meaning, _ = same[0]
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+            lines += [f"{name}{{{labels}}} {value:.17g}" for labels, value in samples.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _families(health: Health) -> _Families:
     coordinator = health.log_bytes is None
     common_labels = f'federation="{health.federation}",role="coordinator"'
     if not coordinator:
@@ -294,7 +338,7 @@ def metrics(health: Health) -> str:
     ends = {
         who: datetime.datetime.fromisoformat(text).timestamp() for who, text in health.certificates.items()
     }
-    families: list[tuple[str, str, dict[str, float]]] = [
+    return [
         ("unpooled_up", "Whether the process runs.", {common_labels: float(health.up)}),
         (
             "unpooled_status_code",
@@ -333,9 +377,3 @@ def metrics(health: Health) -> str:
         ),
         ("unpooled_checked_timestamp_seconds", "When this was written.", {common_labels: time.time()}),
     ]
-    lines = []
-    for name, meaning, samples in families:
-        if samples:
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-            lines += [f"{name}{{{labels}}} {value:.17g}" for labels, value in samples.items()]
-    return "\n".join(lines) + "\n"

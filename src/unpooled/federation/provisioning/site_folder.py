@@ -1,222 +1,164 @@
-"""The folder of a site: its key, its settings, the engine's files, its log."""
+"""The folder of a site: one table, one policy, one ledger and one log for all federations that it joined."""
 
-import contextlib
-import hashlib
-import json
 import os
-import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from unpooled.errors import InputError, UnpooledError
-from unpooled.federation.engine import Engine, EngineIdentity, engine
-from unpooled.federation.provisioning.dial import explain_connection_error
-from unpooled.federation.provisioning.enrolment_wire import ADMITTED, WAITING, ask
+from unpooled.errors import InputError
 from unpooled.federation.provisioning.invitations import Invitation
-from unpooled.federation.provisioning.keys import (
-    authority_fingerprint,
-    certificate_request,
-    certified_key,
-    enrolment_fingerprint,
-    new_key,
-    private_pem,
-    read_key,
-    write_key,
-)
-from unpooled.federation.provisioning.member_keys import member_claim
+from unpooled.federation.provisioning.keys import authority_fingerprint
 from unpooled.federation.provisioning.names import check_path
+from unpooled.federation.provisioning.site_membership import INVITATION, SiteMembership
 from unpooled.federation.relay.relay_settings import RelaySettings, is_relay
 from unpooled.site.folder_format import check_folder_format
-from unpooled.site.identity import IDENTITY, identity_in
+from unpooled.site.folder_place import check_links, check_place, record_place
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log
-from unpooled.site.session import SiteSettings
+from unpooled.site.policy import POLICY
+from unpooled.site.session import SETTINGS, SiteSettings
+from unpooled.site.study_store import FEDERATIONS
 from unpooled.site.table_store import SummaryFolder
-from unpooled.storage.atomic_files import create_atomically, write_atomically
+from unpooled.storage.file_locks import is_locked, lock_owner
 
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """A site's folder for one federation, by default beside its invitation."""
+    """A site's folder. It is initialised once, and joins any number of federations."""
 
     path: Path
 
     @classmethod
     def from_path(cls, path: Path) -> "SiteFolder":
-        """Return the folder at ``path``, or the folder beside the invitation at ``path``."""
-        folder = check_path(path.parent / Invitation.read(path).site if path.is_file() else path)
+        """Return the folder at ``path``; raise an error if its files have another format or are links."""
+        if path.is_file():
+            raise InputError(f"{path} is a file. Give the folder of the site.")
+        folder = check_path(path)
         check_folder_format(folder)
+        check_links(folder)
         return cls(folder)
 
-    @property
-    def invitation(self) -> Invitation:
-        file = self.path / "invitation.json"
+    # ------------------------------------------------------------ federations
+
+    def memberships(self) -> list[SiteMembership]:
+        """Return the site's membership in each federation that it joined, by name."""
+        found = sorted((self.path / FEDERATIONS).glob(f"*/{INVITATION}"))
+        return [SiteMembership(file.parent, self.path) for file in found if _ENDED not in file.parent.name]
+
+    def chosen(self, federation: str = "") -> list[SiteMembership]:
+        """Return the memberships, or the one in a federation; raise InputError if there is none."""
+        joined = self.memberships()
         if not self.path.exists():
-            raise InputError(f"{self.path}: no such file or folder")
-        if not file.exists():
+            raise InputError(f"{self.path}: no such folder")
+        if not joined:
             raise InputError(
-                f"{self.path}: not the folder of a site that joined. Join with unpooled site join INVITATION."
+                f"{self.path}: not the folder of a site that joined. Join with unpooled site join "
+                f"{self.path} INVITATION."
             )
-        return Invitation.read(file)
+        named = [membership for membership in joined if federation in ("", membership.name)]
+        if not named:
+            names = ", ".join(membership.name for membership in joined)
+            raise InputError(f"{self.path}: the site has not joined {federation}. It has joined {names}.")
+        for membership in named:
+            _ = membership.invitation  # it must have the format of this release
+        return named
 
-    def checked(self) -> "SiteFolder":
-        """Return this folder; raise InputError if it is not the folder of a site."""
-        _ = self.invitation
-        return self
+    def running(self) -> list[SiteMembership]:
+        """Return the memberships that a process serves."""
+        return [membership for membership in self.memberships() if is_locked(membership.path)]
+
+    def accept(self, file: Path, *, set_up_anew: bool = False) -> SiteMembership:
+        """Accept an invitation: pin its authority, and make the site's key for the federation.
+
+        A later invitation of a federation must be of the same authority: another one could be anybody's.
+        With ``set_up_anew`` the membership in the federation that had the name before ends; its studies
+        stay on record.
+        """
+        invitation = Invitation.read(file)
+        membership = SiteMembership(self.path / FEDERATIONS / invitation.federation, self.path)
+        self._check_pinned(invitation, membership, set_up_anew)
+        new = not self.path.exists() or not self.memberships()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        if new:
+            record_place(self.path)
+        if (membership.path / INVITATION).exists() and not _same(invitation, membership.invitation):
+            os.rename(membership.path, _free_name(membership.path))
+        membership.accept(invitation)
+        return membership
+
+    def _check_pinned(self, invitation: Invitation, membership: SiteMembership, set_up_anew: bool) -> None:
+        for other in self.memberships():
+            known = other.invitation
+            if invitation.authority == known.authority and (
+                (invitation.site, invitation.federation) != (known.site, known.federation)
+            ):
+                raise InputError(
+                    f"{self.path} is {known.site} in {known.federation}, and the invitation of the same "
+                    f"coordinator is for {invitation.site} in {invitation.federation}. A site takes part in "
+                    "a federation once."
+                )
+        if not (membership.path / INVITATION).exists() or _same(invitation, membership.invitation):
+            return
+        if not set_up_anew:
+            raise InputError(
+                f"the invitation is of another authority ({authority_fingerprint(invitation.root)}) than the "
+                f"one that {self.path} has pinned for {invitation.federation} "
+                f"({membership.authority()}). Call the coordinator at a number that you know. If the "
+                "federation was set up anew, join with --set-up-anew."
+            )
+        if is_locked(membership.path):
+            raise InputError(
+                f"{membership.path} is in use ({lock_owner(membership.path)}). Stop it first with unpooled "
+                f"site stop {self.path} --federation {membership.name}."
+            )
+
+    # ------------------------------------------------------------ settings
 
     @property
-    def engine(self) -> Engine:
-        return engine(self.invitation.engine)
+    def policy(self) -> Path:
+        """The file of the site's rules, for all federations."""
+        return self.path / POLICY
 
     @property
-    def engine_folder(self) -> Path:
-        return self.path / "engine"
+    def settings_file(self) -> Path:
+        return self.path / SETTINGS
 
     @property
     def has_settings(self) -> bool:
-        return self.engine.settings_file(self.engine_folder).exists()
+        return self.settings_file.exists()
+
+    @property
+    def is_federation(self) -> bool:
+        """True if this is the folder of a relay: a federation takes part with it, in the place of a site."""
+        return is_relay(self.settings_file)
 
     @property
     def settings(self) -> SiteSettings:
-        file = self.engine.settings_file(self.engine_folder)
-        if not file.exists():
+        """The settings of the site, for all federations."""
+        if not self.has_settings:
             raise InputError(
                 f"{self.path}: the site has no data yet. Name it with unpooled site start {self.path} --data "
                 "FILE."
             )
         if self.is_federation:
             raise InputError(f"{self.path}: this is the folder of a relay, which has no data of its own")
-        return SiteSettings.read(file)
-
-    def is_replaceable(self) -> bool:
-        """True if accepting an invitation would replace only files that a site made."""
-        made = (self.path / "invitation.json").exists() or (self.path / "private.key").exists()
-        return made or not self.engine_folder.exists()
-
-    @property
-    def was_enrolled(self) -> bool:
-        """True if the coordinator has ever admitted the site, with this invitation or an earlier one."""
-        return (self.path / "enrolled.json").exists()
-
-    def enrolment_files(self) -> tuple[Path, ...]:
-        """Return the files that accepting an invitation writes, besides the engine's files."""
-        return tuple(self.path / name for name in ("invitation.json", "private.key", "enrolled.json"))
-
-    def accept(self, file: Path) -> None:
-        """Accept an invitation: pin its authority, and make the site's key if there is none.
-
-        A later invitation must be of the same authority: another authority could be anybody's.
-        """
-        invitation = Invitation.read(file)
-        engine(invitation.engine)
-        if (self.path / "invitation.json").exists():
-            self._check_pinned(invitation)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o700)
-        if not self._key.exists():
-            write_key(self._key, new_key())
-        invitation.write(self.path / "invitation.json")
-
-    def _check_pinned(self, invitation: Invitation) -> None:
-        pinned = self.invitation
-        if invitation.site != pinned.site or invitation.federation != pinned.federation:
-            raise InputError(
-                f"{self.path} is the folder of {pinned.site} in {pinned.federation}, and the invitation is "
-                f"for {invitation.site} in {invitation.federation}. Name another folder with --folder."
-            )
-        if (invitation.root, invitation.authority) != (pinned.root, pinned.authority):
-            raise InputError(
-                f"the invitation is of another authority ({authority_fingerprint(invitation.root)}) than the "
-                f"one that {self.path} has pinned ({authority_fingerprint(pinned.root)}). Call the "
-                "coordinator. Join with --folder and a new folder only if the federation was made anew."
-            )
-
-    @property
-    def _key(self) -> Path:
-        return self.path / "private.key"
-
-    @property
-    def enrolled(self) -> bool:
-        """True if the coordinator has admitted the site with the invitation that it has."""
-        try:
-            used = json.loads((self.path / "enrolled.json").read_text(encoding="utf-8"))["invitation"]
-        except FileNotFoundError:
-            return False
-        return bool(used == _used(self.invitation))
-
-    def enrol(self) -> str:
-        """Ask the server once to be admitted. Return "" if the site is admitted, else why it is not yet.
-
-        Raises InputError if the server refuses the site.
-        """
-        invitation = self.invitation
-        try:
-            reply = ask(invitation, certificate_request(invitation.site, read_key(self._key)), self._claim())
-        except OSError as error:
-            return explain_connection_error(error, invitation.address)
-        state = reply.get("state")
-        if state == WAITING:
-            return "the coordinator has not admitted this site yet"
-        if state != ADMITTED:
-            reason = reply.get("reason", "no reason given")[:600]
-            raise InputError(f"{invitation.federation} does not enrol this site: {reason}")
-        certificate = reply.get("certificate", "")
-        try:
-            mine = certified_key(certificate) == read_key(self._key).public_key()
-        except ValueError:
-            mine = False
-        if not mine:
-            raise InputError(f"{invitation.federation} sent a certificate for another key than this site's")
-        self._write_engine_files(
-            invitation, EngineIdentity(private_pem(read_key(self._key)), certificate, invitation.root)
-        )
-        marked = {"invitation": _used(invitation), "at": datetime.now(UTC).isoformat(timespec="seconds")}
-        write_atomically(self.path / "enrolled.json", (json.dumps(marked) + "\n").encode())
-        return ""
-
-    def _claim(self) -> dict[str, str]:
-        """Return the site's claim when it enrols: the key that it has in every federation."""
-        return member_claim(identity_in(self.path), self.fingerprint(), self.is_federation)
-
-    @property
-    def is_federation(self) -> bool:
-        """True if this is the folder of a relay: a federation takes part with it, in the place of a site."""
-        return self.has_settings and is_relay(self.engine.settings_file(self.engine_folder))
+        return SiteSettings.of_folder(self.path)
 
     @property
     def relay_settings(self) -> RelaySettings:
         """The settings of the relay that takes part with this folder."""
-        return RelaySettings.read(self.engine.settings_file(self.engine_folder))
+        return RelaySettings.of_folder(self.path)
 
-    def import_key(self, other: Path) -> None:
-        """Use the key of another folder of the same site, so that a tree recognises both as the same site."""
-        if not (other / IDENTITY).is_file():
-            raise InputError(f"{other} has no {IDENTITY}: it is not the folder of a site that joined")
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o700)
-        key = (other / IDENTITY).read_bytes()
-        if not create_atomically(self.path / IDENTITY, key) and key != (self.path / IDENTITY).read_bytes():
-            raise InputError(f"{self.path} already has a key, and it differs from the key of {other}")
+    # ------------------------------------------------------------ audit trail
 
-    def _write_engine_files(self, invitation: Invitation, identity: EngineIdentity) -> None:
-        """Write the engine's files, each atomically; the site's own settings among them are not changed."""
-        chosen_engine = engine(invitation.engine)
-        self.engine_folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.engine_folder, prefix=".new.") as made:
-            draft = Path(made)
-            chosen_engine.write_site(draft, invitation.address, identity, invitation.site)
-            for name in sorted(path.relative_to(draft) for path in draft.rglob("*")):
-                if (draft / name).is_dir():
-                    (self.engine_folder / name).mkdir(exist_ok=True)
-                else:
-                    os.replace(draft / name, self.engine_folder / name)
+    @property
+    def was_enrolled(self) -> bool:
+        """True if a coordinator has ever admitted the site."""
+        return any((self.path / FEDERATIONS).glob("*/enrolled.json"))
 
-    def write_settings(self, settings: SiteSettings | RelaySettings) -> None:
-        """Write the settings; the engine's other files may not be there yet."""
-        file = self.engine.settings_file(self.engine_folder)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        settings.write(file)
+    def check_place(self) -> None:
+        """Raise FolderMovedError if the folder was moved, copied or restored and nobody confirmed it."""
+        check_place(self.path)
 
     def open_audit_trail(self, from_summary: bool = False) -> None:
         """Check that an admitted site has its files; make log and ledger of a site that is not admitted yet.
@@ -229,7 +171,8 @@ class SiteFolder:
         if not self.was_enrolled:
             if lost:
                 Log(log, "unpooled site join").close()
-                Ledger(ledger, self.invitation.site).close()
+                for membership in self.memberships():
+                    Ledger(ledger, membership.invitation.site, membership.invitation.authority).close()
             return
         if from_summary:
             lost += SummaryFolder(self.path).missing_files()
@@ -240,37 +183,18 @@ class SiteFolder:
                 "folder from a backup with unpooled site restore, or put these files back."
             )
 
-    def fingerprint(self) -> str:
-        """Return the fingerprint that the site reads to the coordinator."""
-        invitation = self.invitation
-        return enrolment_fingerprint(invitation.root, invitation.site, read_key(self._key).public_key())
 
-    def authority(self) -> str:
-        """Return the fingerprint of the authority that the site has pinned."""
-        return authority_fingerprint(self.invitation.root)
+_ENDED = ".ended-"  # in the name of a subfolder: the federation was set up anew
 
 
-def joined_policy(folder: Path) -> Path | None:
-    """Return the policy with which the site last joined a federation, if there is none in its folder."""
-    site = SiteFolder(folder)
-    if (
-        (folder / "policy.toml").exists()
-        or not (folder / "invitation.json").exists()
-        or not site.has_settings
-        or site.is_federation
-    ):
-        return None
-    policy = site.settings.policy
-    return Path(policy) if policy is not None and Path(policy).exists() else None
+def _same(one: Invitation, other: Invitation) -> bool:
+    """Return True if two invitations are of the same authority."""
+    return (one.root, one.authority) == (other.root, other.authority)
 
 
-def find_joined_policy(log: Path) -> Path | None:
-    """Return ``joined_policy`` of the folder of a log, or None if it is damaged or not a site's folder."""
-    with contextlib.suppress(UnpooledError, OSError, ValueError, KeyError, TypeError):
-        return joined_policy(log if log.is_dir() else log.parent)
-    return None
-
-
-def _used(invitation: Invitation) -> str:
-    """Return a digest that marks an invitation as used without disclosing its secret."""
-    return hashlib.sha256(invitation.secret.encode()).hexdigest()
+def _free_name(path: Path) -> Path:
+    """Return a free name for the membership in a federation that was set up anew."""
+    number = 1
+    while (ended := path.with_name(f"{path.name}{_ENDED}{number}")).exists():
+        number += 1
+    return ended

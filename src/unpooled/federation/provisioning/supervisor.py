@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -94,6 +94,43 @@ def _supervise(
         say(f"the engine's process ended with code {child.returncode}; starting it again")
         _wait(pause, stopped)
         pause = min(2 * pause, _MAX_PAUSE)
+
+
+def supervise_all(commands: Mapping[str, list[str]], home: Path, say: Callable[[str], None]) -> None:
+    """Run several supervisors until SIGTERM or SIGINT, e.g. one for each federation of a site.
+
+    A supervisor that was stopped stays stopped; one that died is started again.
+
+    Parameters
+    ----------
+    commands
+        Start the supervisors, by name. Their processes must end with this one.
+    home
+        The folder that is locked meanwhile.
+    say
+        Called with messages for the user.
+    """
+    with locked(home, 2.0, "the supervisor of all federations"), _signals() as stopped:
+        running = {name: _started(command) for name, command in commands.items()}
+        pauses = dict.fromkeys(commands, _FIRST_PAUSE)
+        while running and not stopped():
+            _wait(0.5, stopped)
+            for name, child in list(running.items()):
+                if child.poll() == 0:
+                    del running[name]
+                elif child.poll() is not None and not stopped():
+                    say(f"the process for {name} ended with code {child.returncode}; starting it again")
+                    _wait(pauses[name], stopped)
+                    pauses[name] = min(2 * pauses[name], _MAX_PAUSE)
+                    running[name] = _started(commands[name])
+        for child in running.values():
+            child.terminate()
+        for child in running.values():
+            _stop(child)
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
 
 
 def _wait(seconds: float, stopped: Callable[[], bool]) -> None:

@@ -32,11 +32,12 @@ from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
 from unpooled.site.chain import Chain
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.folder_consistency import check_site_folder
+from unpooled.site.folder_place import check_place
 from unpooled.site.guards import RequestIdGuard, SingleSourceGuard, source_digest
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
+from unpooled.site.chain_steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 
 if TYPE_CHECKING:
@@ -97,15 +98,20 @@ class Relay(Endpoint):
         self.downstream.suppress_cells(self.rules.min_contributors)
         home = None if folder is None else Path(folder)
         if home is not None:
+            check_place(home)
             home.mkdir(parents=True, exist_ok=True)
         bound = "" if study is None else study.digest
-        ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
+        own = "" if authority is None else authority.hex()
+        ledger = Ledger(None if home is None else home / "ledger.sqlite", name, own)
         log: Log | None = None
         try:
             if home is not None:
                 log = Log(home / "log.jsonl", what)
                 check_site_folder(home, log, ledger, mode=SUMS, study=bound)
-            recorder = AuditLog(name, self.rules, ledger, log, authority=authority, study=bound)
+            above = "" if study is None else study.study.federation
+            recorder = AuditLog(
+                name, self.rules, ledger, log, authority=authority, study=bound, federation=above
+            )
             mask = _mask(name, self.rules, home, ledger, authority, study)
             key = _fingerprint(home)
             single_source = SingleSourceGuard(ledger, source_digest(SUMS, "", self.rules.digest, bound))

@@ -13,7 +13,15 @@ from unpooled.federation.relay.relay_settings import RelaySettings, downstream_t
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.messages import SiteId
 from unpooled.site.identity import fingerprint_in, identity_in
-from unpooled.site.session import ANSWERING, RunTerms, SiteSession, SiteSettings
+from unpooled.site.session import (
+    ANSWERING,
+    SETTINGS,
+    MembershipFile,
+    RunTerms,
+    SiteSession,
+    SiteSettings,
+    study_folder,
+)
 from unpooled.site.study import Study
 from unpooled.site.study_guard import StudyGuard
 
@@ -33,6 +41,10 @@ class OpenRelay:
     @property
     def folder(self) -> str:
         return self.settings.folder
+
+    @property
+    def membership(self) -> str:
+        return self.settings.membership
 
     @property
     def authority(self) -> str:
@@ -66,7 +78,7 @@ class OpenRelay:
             self.settings.rules().relay,
             folder=home,
             authority=authority,
-            study=StudyGuard(study, home),
+            study=StudyGuard(study, study_folder(self)),
             what=ANSWERING,
         )
 
@@ -77,7 +89,7 @@ class OpenRelay:
 
 
 def open_session(path: Path, terms: RunTerms) -> SiteSession:
-    """Open the session of a member for one run: of a site, or of a relay, as its settings say."""
-    if is_relay(path):
+    """Open the session of a member for one run: of a site, or of a relay, as its folder's settings say."""
+    if is_relay(Path(MembershipFile.read(path).folder) / SETTINGS):
         return SiteSession(OpenRelay(RelaySettings.read(path), terms.study), terms)
     return SiteSession(SiteSettings.read(path), terms)

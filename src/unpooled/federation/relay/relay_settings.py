@@ -1,7 +1,7 @@
 """The settings of a relay between machines, and the study that it passes on to its members."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.relay.rules_file import DownstreamRules, RelayPolicy, load_relay_policy
 from unpooled.protocol.messages import SiteId
 from unpooled.site.identity import identity_in
-from unpooled.site.session import RunTerms
+from unpooled.site.policy import POLICY
+from unpooled.site.session import MembershipFile, RunTerms, read_settings, write_settings
 from unpooled.site.study import Study, signable
-from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.portable_paths import located, portable
 
 _MAX_TEXT = 480  # characters of a text of a study
@@ -22,28 +22,34 @@ _MAX_TEXT = 480  # characters of a text of a study
 class RelaySettings:
     """The settings of a federation that takes part in another one. They stay on its machine.
 
+    The folder of its federation and its rules are the same for all federations above (``settings.json``).
     The file names paths within the folder relative to itself, so the folder can be moved.
     """
 
     site: SiteId  # its name in the federation above
     downstream: str  # the folder of its own federation
-    folder: str  # of its log, its studies and its keys as a member
-    policy: str | None = None  # the file of its rules
+    folder: str  # of its log and its keys as a member
+    policy: str | None = None  # the file of its rules; None: the default rules
     authority: str = ""  # the public key of the coordinator above, hexadecimal
+    membership: str = ""  # the subfolder of the federation above, with its studies
 
     @classmethod
     def read(cls, path: Path) -> "RelaySettings":
-        settings = cls(**json.loads(path.read_text(encoding="utf-8")))
-        return replace(settings, **{name: located(file, path.parent) for name, file in settings._paths()})
+        """Return the settings in one federation above, by the file in ``path`` (``MembershipFile``)."""
+        own = MembershipFile.read(path)
+        settings = cls.of_folder(Path(own.folder))
+        return replace(settings, site=own.site, authority=own.authority, membership=own.membership)
 
-    def write(self, path: Path) -> None:
-        paths = {name: portable(file, self.folder, path.parent) for name, file in self._paths()}
-        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+    @classmethod
+    def of_folder(cls, folder: Path) -> "RelaySettings":
+        """Return the settings of a relay, without those of one federation above."""
+        downstream = located(read_settings(folder)["downstream"], folder)
+        return cls("", downstream, str(folder), str(folder / POLICY))
 
-    def _paths(self) -> list[tuple[str, str]]:
-        """Return the settings that are paths, by name."""
-        named = (("folder", self.folder), ("downstream", self.downstream), ("policy", self.policy))
-        return [(name, file) for name, file in named if file]
+    def write(self) -> None:
+        """Write the settings that all federations above have in common into the relay's folder."""
+        folder = Path(self.folder)
+        write_settings(folder, {"downstream": portable(self.downstream, folder, folder)})
 
     def rules(self) -> RelayPolicy:
         return RelayPolicy() if self.policy is None else load_relay_policy(Path(self.policy))
@@ -55,7 +61,7 @@ class RelaySettings:
 
 
 def is_relay(path: Path) -> bool:
-    """Return True if the settings in a file are those of a relay, and not of a site."""
+    """Return True if the settings in a file (``settings.json``) are those of a relay, and not of a site."""
     try:
         return "downstream" in json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

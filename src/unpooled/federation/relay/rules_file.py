@@ -14,7 +14,7 @@ from unpooled.storage.file_format import FORMAT, format_error
 _MAX = MAX_SECURE_MEMBERS
 TEMPLATE = f"""\
 # The rules of a relay, i.e. of a federation that takes part in another one: what it passes up.
-# unpooled site join national.json --downstream north --policy THIS-FILE
+# unpooled site join north national.json --downstream region --policy THIS-FILE
 
 format = {FORMAT}
 

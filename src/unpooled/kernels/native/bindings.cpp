@@ -250,12 +250,14 @@ NB_MODULE(_native, m) {
         exact::deal(task, part.data());
     });
 
-    m.def("groups", [](AnyRows x, int least, nb::object progress, Out<int64_t> labels) {
+    m.def("groups", [](AnyRows x, int least, In<int32_t> classes, In<int32_t> first, In<double> limits,
+                       nb::object progress, Out<int64_t> labels) {
         const Rows rows = rows_of(x, nullptr, nb::none());
         grouping::Task task{};
         if (rows.single) task.single = static_cast<const float*>(rows.x);
         else task.full = static_cast<const double*>(rows.x);
         task.n = rows.n, task.columns = static_cast<int>(rows.d), task.least = least;
+        task.classes = {classes.data(), first.data(), limits.data(), static_cast<int>(first.shape(0)) - 1};
         task.tell = [&progress](double share) {
             nb::gil_scoped_acquire acquire;
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -263,7 +265,7 @@ NB_MODULE(_native, m) {
         };
         nb::gil_scoped_release release;
         grouping::group(task, labels.data());
-    }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
 
     m.def("fold_moves", [](In<double> centers, In<double> received, In<double> weight, Out<double> weighted,
                            Out<double> plain) {

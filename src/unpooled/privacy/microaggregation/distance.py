@@ -68,7 +68,7 @@ class PointMatrix:
         return Z
 
     def _weight(self, name: str) -> float:
-        if name in self._settings.sensitive:
+        if name in self._settings.ungrouped:
             return 0.0
         return _STUDIED if name in (*self._settings.columns, *self._settings.consumption) else 1.0
 

@@ -32,7 +32,7 @@ class People:
 
     def __init__(self, table: Table, settings: SummarySettings) -> None:
         self._table, self._log = table, settings.log
-        for name in (*settings.columns, *settings.sensitive, *settings.log, *settings.consumption):
+        for name in (*settings.columns, *settings.ungrouped, *settings.log, *settings.consumption):
             table.index(name)
         for name in settings.log:
             if table.kinds[table.index(name)] not in (NUMBER, "empty"):

@@ -2,7 +2,8 @@
 
 The nearest people are collected around every person who returns, and the tightest of these groups is taken
 first. A group has somebody new: if it is withdrawn one day, this is the person whom R3 withholds, and without
-them nobody could return from it. A group that would be too wide is not made; its people wait.
+them nobody could return from it. A group that would be too wide is not made; its people wait. With limits on
+classes, no group exceeds one: people of a class that is too frequent wait, too.
 """
 
 import heapq
@@ -11,16 +12,22 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.kernels.grouping import groups
+from unpooled.kernels.grouping import ClassLimits, groups
 from unpooled.typing import FloatArray, IntArray
 
 _AT_ONCE = 4000  # people that are compared with each other; more are cut into parts that lie apart
 
 
 def regroup(
-    Z: npt.ArrayLike, past: Sequence[tuple[int, ...]], min_size: int, max_spread: float = np.inf
+    Z: npt.ArrayLike,
+    past: Sequence[tuple[int, ...]],
+    min_size: int,
+    max_spread: float = np.inf,
+    limits: ClassLimits | None = None,
 ) -> list[list[int]]:
-    """Return groups of ``min_size`` to 2 ``min_size`` - 1 people, as rows of Z (n, w); the others must wait.
+    """Return groups of at least ``min_size`` people, as rows of Z (n, w); the others must wait.
+
+    A group has at most 2 ``min_size`` - 1 people, unless ``limits`` required that groups were joined.
 
     ``past`` has the numbers of the groups that each person was in; () is somebody new. ``max_spread`` is the
     largest mean squared distance of people from the mean of their group.
@@ -36,7 +43,8 @@ def regroup(
     points = np.asarray(Z, dtype=np.float64)
     regrouped = []
     for rows in _parts(points):
-        part = _Regrouping(points[rows], [past[i] for i in rows.tolist()], min_size, max_spread)
+        own = None if limits is None else limits._replace(classes=limits.classes[rows])
+        part = _Regrouping(points[rows], [past[i] for i in rows.tolist()], min_size, max_spread, own)
         regrouped += [sorted(rows[group].tolist()) for group in part.run()]
     return sorted(regrouped)
 
@@ -59,9 +67,14 @@ class _Regrouping:
     """The people of one part, while they are grouped."""
 
     def __init__(
-        self, Z: FloatArray, past: Sequence[tuple[int, ...]], min_size: int, max_spread: float
+        self,
+        Z: FloatArray,
+        past: Sequence[tuple[int, ...]],
+        min_size: int,
+        max_spread: float,
+        limits: ClassLimits | None,
     ) -> None:
-        self.Z, self.min_size, self.max_spread = Z, min_size, max_spread
+        self.Z, self.min_size, self.max_spread, self.limits = Z, min_size, max_spread, limits
         self.past = [frozenset(p) for p in past]
         self.new = np.array([not p for p in past], dtype=np.bool_)
         self.free = np.ones(len(Z), dtype=np.bool_)
@@ -100,16 +113,22 @@ class _Regrouping:
         group, met, missing = [seed], set(self.past[seed]), {True: fresh, False: self.min_size - 1 - fresh}
         for i in near.tolist():
             new = not self.past[i]
-            if i == seed or not missing[new] or not met.isdisjoint(self.past[i]):
+            if i == seed or not missing[new] or not met.isdisjoint(self.past[i]) or self.crowded(group, i):
                 continue
             group.append(i)
             met |= self.past[i]
             missing[new] -= 1
             if len(group) == self.min_size:
-                return group
-        spare = [i for i in near.tolist() if not self.past[i] and i not in group]
-        group += spare[: self.min_size - len(group)]
-        return group if len(group) == self.min_size else []
+                return group if self.within_limits(group) else []
+        for i in near.tolist():
+            if (
+                len(group) < self.min_size
+                and not self.past[i]
+                and i not in group
+                and not self.crowded(group, i)
+            ):
+                group.append(i)
+        return group if len(group) == self.min_size and self.within_limits(group) else []
 
     def join(self) -> None:
         """Put people who return and have no group into the nearest group that can take them."""
@@ -119,7 +138,7 @@ class _Regrouping:
                 group = self.groups[j]
                 met = frozenset().union(*(self.past[other] for other in group))
                 fits = len(group) < 2 * self.min_size - 1 and met.isdisjoint(self.past[i])
-                if fits and self.wide([*group, i]) <= self.max_spread:
+                if fits and self.wide([*group, i]) <= self.max_spread and self.within_limits([*group, i]):
                     group.append(i)
                     self.free[i] = False
                     means[j] = self.Z[group].mean(axis=0)
@@ -127,14 +146,32 @@ class _Regrouping:
 
     def group_new(self) -> None:
         """Form groups of only new people, from all that are left."""
-        rest = np.flatnonzero(self.free & self.new)
+        rest = self.within_limits_together(np.flatnonzero(self.free & self.new))
         if len(rest) < self.min_size:
             return
-        labels = groups(self.Z[rest], self.min_size)
+        limits = None if self.limits is None else self.limits._replace(classes=self.limits.classes[rest])
+        labels = groups(self.Z[rest], self.min_size, limits=limits)
         for label in range(int(labels.max()) + 1):
             group = rest[labels == label].tolist()
             if self.wide(group) <= self.max_spread:
                 self.take(group)
+
+    def crowded(self, group: list[int], i: int) -> bool:
+        """Whether a person's class would have too many people even in a full group."""
+        return self.limits is not None and self.limits.crowded(np.array(group), i, self.min_size)
+
+    def within_limits(self, group: list[int]) -> bool:
+        return self.limits is None or not self.limits.excess(np.array(group))
+
+    def within_limits_together(self, rows: IntArray) -> IntArray:
+        """These people without those of classes that are too frequent among them, the farthest first."""
+        if self.limits is None or not len(rows):
+            return rows
+        far = ((self.Z[rows] - self.Z[rows].mean(axis=0)) ** 2).sum(axis=1)
+        rows = rows[np.argsort(-far, kind="stable")]
+        while len(rows) and (excess := self.limits.most_exceeded(rows)) >= 0:
+            rows = np.delete(rows, int((self.limits.classes[rows] == excess).any(axis=1).argmax()))
+        return np.sort(rows)
 
     def take(self, group: list[int]) -> None:
         self.groups.append(group)

@@ -20,11 +20,17 @@ from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.collinear import collinear
 from unpooled.privacy.microaggregation.distance import points
+from unpooled.privacy.microaggregation.diversity import class_limits
 from unpooled.privacy.microaggregation.group_history import PEOPLE, Cells, History, ReleasedGroup
 from unpooled.privacy.microaggregation.people import People
 from unpooled.privacy.microaggregation.regroup import regroup
 from unpooled.privacy.microaggregation.scales import Scales
-from unpooled.privacy.microaggregation.summarize import FirstSummary, assemble_summary, disclosed_groups
+from unpooled.privacy.microaggregation.summarize import (
+    FirstSummary,
+    assemble_summary,
+    disclosed_groups,
+    sensitive_classes,
+)
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
 
@@ -122,8 +128,14 @@ def plan_renewal(
     history.open_groups(population.place)
     pool = [p for p in population.place if history.live_group(p) is None and history.may_return(p)]
     rows = np.array([population.place[p] for p in pool], dtype=np.int64)
+    classes = sensitive_classes(table, people, scales, settings)
+    limits = class_limits(scales.diverse, {name: of[rows] for name, (_, of) in classes.items()})
     groups = regroup(
-        Z[rows], [history.groups_of(p) for p in pool], scales.min_size, scales.max_spread(extra_spread)
+        Z[rows],
+        [history.groups_of(p) for p in pool],
+        scales.min_size,
+        scales.max_spread(extra_spread),
+        limits,
     )
     labels = np.full(people.count, -1, dtype=np.int64)
     for label, group in enumerate(groups):

@@ -6,7 +6,7 @@ measured again for disclosed groups, the difference would reveal the people who 
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import InputError
+from unpooled.privacy.microaggregation.diversity import ValueLimits
 from unpooled.privacy.microaggregation.group_means import ColumnSpread
 from unpooled.privacy.microaggregation.people import CategoryMembership
 from unpooled.typing import IntArray
@@ -97,6 +98,7 @@ class Scales:
     overall: float = 0.0  # the same from the mean of all
     within: tuple[float, ...] = ()  # by column, the variance within groups; nan: suppressed
     named: bool = True
+    diverse: dict[str, ValueLimits] = field(default_factory=dict)  # by column whose values are diverse
 
     def max_spread(self, extra_spread: float | None = None) -> float:
         """Return the largest mean squared distance within a new group; 0: as in the first groups.
@@ -155,4 +157,8 @@ class Scales:
             overall=float(values["overall"]),
             within=tuple(float("nan") if v is None else float(v) for v in values["within"]),
             named=bool(values["named"]),
+            diverse={
+                name: ValueLimits(tuple(own["borders"]), tuple(own["limits"]))
+                for name, own in values["diverse"].items()
+            },
         )

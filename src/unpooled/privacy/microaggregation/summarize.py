@@ -24,6 +24,13 @@ from unpooled.errors import TooFewPeopleError
 from unpooled.kernels.grouping import groups
 from unpooled.privacy.microaggregation.collinear import collinear
 from unpooled.privacy.microaggregation.distance import PointMatrix
+from unpooled.privacy.microaggregation.diversity import (
+    ValueLimits,
+    category_limits,
+    class_limits,
+    number_limits,
+    one_category,
+)
 from unpooled.privacy.microaggregation.group_history import PEOPLE, Cells
 from unpooled.privacy.microaggregation.group_means import (
     ColumnSpread,
@@ -113,18 +120,53 @@ def make_first_summary(
             )
     min_size = min_size_for(min_group_size, missing, people.count)
     Z = distance.matrix()
-    labels = groups(Z, min_size, progress=lambda share: report("forming groups", 0.2 + 0.6 * share))
-    inside, overall = _distances(Z, labels) if settings.person else (0.0, 0.0)
-    del distance, Z
-    scales = Scales(
-        min_group_size, min_size, tuple(columns), spreads, categories, same, inside, overall, named=named
+    scales = Scales(min_group_size, min_size, tuple(columns), spreads, categories, same, named=named)
+    classes = sensitive_classes(table, people, scales, settings)
+    scales = replace(scales, diverse={name: limits for name, (limits, _) in classes.items()})
+    labels = groups(
+        Z,
+        min_size,
+        limits=class_limits(scales.diverse, {name: of for name, (_, of) in classes.items()}),
+        progress=lambda share: report("forming groups", 0.2 + 0.6 * share),
     )
+    if settings.person:
+        inside, overall = _distances(Z, labels)
+        scales = replace(scales, inside=inside, overall=overall)
+    del distance, Z
     disclosed, inside_groups = disclosed_groups(
         table, people, scales, settings, labels, lambda share: report("averaging groups", 0.8 + 0.2 * share)
     )
     members = [rows.tolist() for rows in _members(labels)]
     scales = replace(scales, within=tuple(one.variance for one in inside_groups))
     return FirstSummary(assemble_summary(scales, disclosed, made), scales, people, members, disclosed)
+
+
+def sensitive_classes(
+    table: Table, people: People, scales: Scales, settings: SummarySettings
+) -> dict[str, tuple[ValueLimits, IntArray]]:
+    """Return, by column whose values are to be diverse, its limits and the class of everybody, -1: none.
+
+    Limits are those of the scales; for a first table they are measured. Suppressed columns have none.
+    """
+    found = {}
+    for name, _, kind in scales.columns:
+        if name not in settings.diverse:
+            continue
+        known = scales.diverse.get(name)
+        if kind == NUMBER and (spread := scales.spreads[name]) is not None and spread.typical:
+            x = people.number(name)
+            limits = known or number_limits(x, settings.diverse_by)
+            found[name] = limits, limits.classes(x)
+        elif kind == CATEGORY and scales.categories[name].names:
+            of, count = _one_category(table, people, scales, name), len(scales.categories[name].names)
+            found[name] = known or category_limits(of, count, settings.diverse_by), of
+    return found
+
+
+def _one_category(table: Table, people: People, scales: Scales, name: str) -> IntArray:
+    categories = scales.categories[name]
+    place = categories.places(table.categories.get(name, ()))
+    return one_category(people.category(name), place, len(categories.names), people.count)
 
 
 def disclosed_groups(
@@ -157,9 +199,13 @@ def disclosed_groups(
             columns = mean[:, None]
         elif kind == CATEGORY and (names := scales.categories[name].names):
             has = people.category(name)
+            place = scales.categories[name].places(table.categories.get(name, ()))
+            if name in scales.diverse:  # as the groups were formed: everybody has one category
+                of = _one_category(table, people, scales, name)
+                who = np.flatnonzero(of >= 0)
+                has, place = CategoryMembership(who, of[who], np.ones(len(who))), np.arange(len(names))
             grouped = labels[has.who] >= 0
             has = CategoryMembership(has.who[grouped], has.category[grouped], has.share[grouped])
-            place = scales.categories[name].places(table.categories.get(name, ()))
             known, columns = category_cells(has, place, len(names), labels, len(rows), scales.min_group_size)
         within.append(inside)
         for cell, n, values in zip(cells, known.tolist(), columns.tolist(), strict=True):

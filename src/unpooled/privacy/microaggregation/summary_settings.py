@@ -28,6 +28,9 @@ class SummarySettings:
     max_share: float = 0.15  # the largest share of such a total that one person may have
     one_row_per_person: bool = False  # the site declares that nobody has several rows
     not_a_person: tuple[str, ...] = ()  # columns of which the site declares that they do not identify people
+    diverse: tuple[str, ...] = ()  # sensitive columns of which every group has diverse values
+    diverse_by: float = 0.3  # by how much a value's share in a group may exceed its share in the table
+    no_sensitive_columns: bool = False  # the site declares that it has none
 
     def __post_init__(self) -> None:
         if (
@@ -39,17 +42,22 @@ class SummarySettings:
                 "min_group_size must be 0 (by the number of people) or a whole number of at least "
                 f"{MIN_GROUP_SIZE}, got {self.min_group_size!r}"
             )
-        for name in (*self.columns, *self.log):
-            if name in self.sensitive and name in self.columns:
-                raise InputError(
-                    f"column {name} is both in columns and in sensitive. Name it in one of them."
-                )
+        for name in self.columns:
+            if name in self.ungrouped:
+                role = "diverse" if name in self.diverse else "sensitive"
+                raise InputError(f"column {name} is both in columns and in {role}. Name it in one of them.")
+        if not 0.05 <= self.diverse_by < 1:
+            raise InputError(f"diverse_by must be at least 0.05 and below 1, got {self.diverse_by!r}")
+        if self.no_sensitive_columns and self.ungrouped:
+            raise InputError(
+                f"column {self.ungrouped[0]} is sensitive, and the site is declared to have no such columns"
+            )
         for name in self.consumption:
             if name in self.log:
                 raise InputError(f"column {name} is both in consumption and in log. Name it in one of them.")
         if not 0 < self.max_share <= 1:
             raise InputError(f"max_share must be above 0 and at most 1, got {self.max_share!r}")
-        if self.person and self.person in (*self.columns, *self.sensitive, *self.log, *self.consumption):
+        if self.person and self.person in (*self.columns, *self.ungrouped, *self.log, *self.consumption):
             raise InputError(f"column {self.person} identifies people, so it cannot have another role")
         if self.person and self.one_row_per_person:
             raise InputError(
@@ -58,6 +66,16 @@ class SummarySettings:
             )
         if self.person in self.not_a_person and self.person:
             raise InputError(f"column {self.person} is both in --person and in --not-a-person")
+
+    @property
+    def ungrouped(self) -> tuple[str, ...]:
+        """The columns that do not count in the grouping: all sensitive ones."""
+        return tuple(dict.fromkeys((*self.sensitive, *self.diverse)))
+
+    @property
+    def sensitive_declared(self) -> bool:
+        """True if the site named its sensitive columns, or declared that it has none."""
+        return bool(self.ungrouped) or self.no_sensitive_columns
 
     @property
     def people_declared(self) -> bool:

@@ -102,7 +102,7 @@ class Evidence:
             self._fault(number, "names an entry of the ledger, and there is no ledger next to the log")
             return
         try:
-            ledger = Ledger.open_read_only(path) if self._only_look else Ledger(path, Ledger.owner(path))
+            ledger = Ledger.open_read_only(path) if self._only_look else Ledger.open_existing(path)
         except LedgerError as error:
             self._fault(0, str(error))
             return
@@ -157,6 +157,8 @@ class Evidence:
 
     def _check_policy(self) -> None:
         digest, path = str(self._opening.get("policy") or ""), self._policy or self._folder / "policy.toml"
+        if not self._opening:
+            return  # it never answered
         if not path.exists():
             self._note("the policy that the site answered under: there is no policy.toml next to the log")
             return

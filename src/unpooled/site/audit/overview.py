@@ -18,7 +18,8 @@ from unpooled.site.log import CONTINUED, COUNTERSIGNED, EXPORT, NOTICE, STUDY, L
 class RunRecord:
     """One run in this site's log."""
 
-    id: str
+    id: str  # with the name of the federation, if the log has several
+    federation: str  # its name; "" without a study
     first: str
     last: str = ""
     rounds: set[int] = field(default_factory=set)
@@ -95,7 +96,8 @@ def read(
         path = path / "log.jsonl"
     if not path.is_file():
         raise LedgerError(f"{path}: there is no log. Give the log of a site, or its folder.")
-    runs: dict[str, RunRecord] = {}
+    runs: dict[tuple[str, str], RunRecord] = {}  # by federation and name
+    opening: dict[str, Any] = {}  # the line that opened the site last
     record = LogReport(path, "", [], [], [], [], 0, 0, verify(path, log_heads), None)
     if log_heads is None:
         record.unchecked.append(
@@ -113,7 +115,7 @@ def read(
                 f"the first {entry.get('seq')} lines: their files (log-*.jsonl) are not next to the log"
             )
         if kind in ("opening", CONTINUED):
-            record.site = str(entry.get("site", ""))
+            opening, record.site = entry, str(entry.get("site", ""))
             for found, name in (
                 (record.policies, "policy"),
                 (record.protections, "protection"),
@@ -135,13 +137,18 @@ def read(
                 replace(one, recalled=one.recalled or one.file in named) for one in record.exports
             ]
         elif kind in ("release", "refusal"):
-            run = runs.setdefault(str(entry.get("run")), RunRecord(str(entry.get("run")), entry["utc"]))
+            name = str(entry.get("run"))
+            began = RunRecord(name, str(opening.get("federation", "")), entry["utc"])
+            run = runs.setdefault((str(opening.get("authority", "")), name), began)
             try:
                 _add(run, entry)
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue  # a damaged line is already among the faults
             record.spent = entry.get("spent") or record.spent
     record.runs = list(runs.values())
+    if len({authority for authority, _ in runs}) > 1:
+        for run in record.runs:
+            run.id = f"{run.id} in {run.federation or 'a federation without a study'}"
     evidence.finish()
     return record
 

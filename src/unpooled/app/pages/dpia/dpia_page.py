@@ -10,8 +10,14 @@ from unpooled.app.pages.audit_page import AFTER_EXPORT, exported, protection, ve
 from unpooled.app.pages.dpia.data_changes import history_section
 from unpooled.app.pages.dpia.site_facts import SiteFacts
 from unpooled.app.pages.dpia.threats import threats
+from unpooled.app.pages.table_page import (
+    NOT_MEASURED,
+    STAYS,
+    not_promised,
+    variance_kept,
+    without_categories,
+)
 from unpooled.app.pages.table_page import facts as table_facts
-from unpooled.app.pages.table_page import not_promised, variance_kept, without_categories
 from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.html.html import counted, html_page, listed, percent, section, size, soft, table
 from unpooled.privacy.presets import preset
@@ -163,7 +169,8 @@ def _processed(site: SiteFacts) -> str:
         )
     named = {
         "studied": site.settings.columns,
-        "sensitive: does not count in the grouping": site.settings.sensitive,
+        "sensitive: does not count in the grouping": site.settings.ungrouped,
+        "diverse: no value is too frequent in a group": site.settings.diverse,
         "consumption": site.settings.consumption,
     }
     costs = {name: (share, disclosed) for name, share, disclosed in variance_kept(site.summary)}
@@ -284,6 +291,8 @@ def _threats(site: SiteFacts) -> str:
     head = ("threat", "measure", "what remains", "test")
     body = f'<div class="threats">{table(head, rows, left=(0, 1, 2, 3))}</div>'
     if site.summary is not None:
+        measured = list(site.risks) or [NOT_MEASURED]
+        body += f'<h3 class="next">Risks, measured on this site\'s rows</h3><p>{STAYS}</p>' + _list(measured)
         body += '<h3 class="next">What the summary table does not promise</h3>' + _list(
             not_promised(site.summary)
         )

@@ -19,7 +19,7 @@ from unpooled.site.log import entries
 from unpooled.site.log_files import segments
 from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.policy import Policy, load
-from unpooled.site.table_notes import rare_categories_in
+from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ABOUT, APPROVED, ERASURES, TABLE, ReadOnlySummaryFolder, SummaryFolder
 
 _FILES = (f"summary/{TABLE}", f"summary/{ABOUT}", f"summary/{APPROVED}", "policy.toml", REGISTRY, ERASURES)
@@ -35,6 +35,7 @@ class SiteFacts:
     summary: SummaryTable | None
     settings: SummarySettings | None
     rare: tuple[str, ...] | None  # columns in which a rare category counts as the most common; None: unknown
+    risks: tuple[str, ...]  # sentences on risks that were measured on the rows
     summary_digest: str
     changes: Changes
     renewal_pending: bool  # there is an update that nobody has approved yet
@@ -96,6 +97,7 @@ def read(
         summary,
         place.settings() if summary is not None else None,
         rare_categories_in(place.path),
+        risks_in(place.path) if summary is not None else (),
         place.digest if summary is not None else "",
         data_changes.read(folder, registered=summary is not None and place.registered),
         pending,

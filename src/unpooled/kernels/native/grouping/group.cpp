@@ -1,10 +1,12 @@
-// The course of a grouping: cut, then improve for some rounds, then number the groups. One column is solved exactly.
+// The course of a grouping: cut, then improve for some rounds, then number the groups. One column is solved exactly. With
+// classes the groups are then repaired, and improved again by steps that leave no excess.
 #include "group.hpp"
 
 #include <vector>
 
 #include "cut.hpp"
 #include "nearest.hpp"
+#include "repair.hpp"
 #include "resplit.hpp"
 #include "trade.hpp"
 
@@ -16,6 +18,7 @@ namespace {
 constexpr int kRounds = 10;
 constexpr double kEnough = 1e-3;   // a round that lowers the squared error by a smaller share is the last
 constexpr double kWorth = 1e-9;    // of a row's mean squared error: what a single step must gain
+constexpr double kPlainShare = 0.5, kRepairedShare = 0.7;  // of the time with classes: until groups, until no excess
 
 // One column: the best groups are consecutive.
 void group_column(const Table& table, int least, int64_t* labels) {
@@ -40,8 +43,9 @@ void group_column(const Table& table, int least, int64_t* labels) {
 // Rounds over all groups whose neighbourhood changed.
 class Improvement {
 public:
-    Improvement(const Table& table, Groups& groups, Watch& watch)
-        : groups_(groups), watch_(watch), nearest_(groups), resplit_(table, groups), trade_(table, groups) {
+    Improvement(const Table& table, Groups& groups, Watch& watch, Excess* excess = nullptr)
+        : groups_(groups), watch_(watch), nearest_(groups), resplit_(table, groups), trade_(table, groups, excess),
+          resplits_(!excess) {
         left_ = groups.squared_error();
         worth_ = kWorth * left_ / table.n;
     }
@@ -75,7 +79,7 @@ private:
         std::fill_n(beside, kNearest, -1);
         std::copy_n(best.ids(), best.count(), beside);
         double gained = 0;
-        for (int count = 2; count <= 3 && count <= best.count() + 1; ++count) {
+        for (int count = 2; resplits_ && count <= 3 && count <= best.count() + 1; ++count) {
             const int which[3] = {g, beside[0], beside[1]};
             bool alive = true, changed = false;
             for (int q = 0; q < count; ++q) {
@@ -108,27 +112,61 @@ private:
     Nearest nearest_;
     Resplit resplit_;
     Trade trade_;
+    const bool resplits_;
     std::vector<int64_t> seen_;     // when each group was visited
     std::vector<int32_t> beside_;   // (slots, kNearest) the groups beside it then
     double left_, worth_;
     int64_t work_ = 0;
 };
 
+void number(const int32_t* rows, int64_t count, int64_t label, int64_t* labels) {
+    for (int64_t i = 0; i < count; ++i) labels[rows[i]] = label;
+}
+
+// Groups without excess, from any groups. Groups that are too large since they were joined stay as they are.
+void limit(const Task& task, const Table& table, Watch& watch, int64_t* labels) {
+    std::vector<std::vector<int32_t>> parts(*std::max_element(labels, labels + task.n) + 1);
+    for (int64_t i = 0; i < task.n; ++i) parts[labels[i]].push_back(static_cast<int32_t>(i));
+    watch.part(kPlainShare, kRepairedShare);
+    Repair(table, task.classes, parts, watch).run();
+    Groups groups(table, task.least);
+    Excess excess(task.classes);
+    int64_t label = 0;
+    for (const std::vector<int32_t>& rows : parts) {
+        const int count = static_cast<int>(rows.size());
+        if (count > groups.most) {
+            number(rows.data(), count, label++, labels);
+        } else if (count) {
+            const int g = groups.open();
+            groups.fill(g, rows.data(), count);
+            excess.resize(g + 1);
+            excess.fill(g, rows.data(), count);
+        }
+    }
+    if (!groups.slots()) return;
+    watch.part(kRepairedShare, 1);
+    Improvement(table, groups, watch, &excess).run();
+    for (int g = 0; g < groups.slots(); ++g) number(groups.members(g), groups.size(g), label++, labels);
+}
+
 }  // namespace
 
 void group(const Task& task, int64_t* labels) {
     const Table table{task.single, task.full, task.n, task.columns, (task.columns + 3) / 4 * 4};
     Watch watch(task.tell);
-    if (table.columns == 1) return group_column(table, task.least, labels);
-    Groups groups(table, task.least);
-    Cutter(table, task.least, watch).run(groups);
-    Improvement(table, groups, watch).run();
-    int64_t label = 0;
-    for (int g = 0; g < groups.slots(); ++g) {
-        if (!groups.size(g)) continue;
-        for (int i = 0; i < groups.size(g); ++i) labels[groups.members(g)[i]] = label;
-        ++label;
+    const bool limited = task.classes.columns > 0;
+    watch.part(0, limited ? kPlainShare : 1);
+    if (table.columns == 1) {
+        group_column(table, task.least, labels);
+    } else {
+        Groups groups(table, task.least);
+        Cutter(table, task.least, watch).run(groups);
+        Improvement(table, groups, watch).run();
+        int64_t label = 0;
+        for (int g = 0; g < groups.slots(); ++g)
+            if (groups.size(g)) number(groups.members(g), groups.size(g), label++, labels);
     }
+    if (limited) limit(task, table, watch, labels);
 }
 
 }  // namespace grouping

@@ -1,9 +1,10 @@
 // The rows of a group, one by one: each makes the best move to a group beside it, or the best swap with a row of one, if
-// that lowers the squared error.
+// that lowers the squared error. With classes a step must leave no excess.
 #pragma once
 #include <algorithm>
 #include <vector>
 
+#include "classes.hpp"
 #include "groups.hpp"
 #include "loops.hpp"
 
@@ -12,8 +13,8 @@ namespace grouping {
 
 class Trade {
 public:
-    Trade(const Table& table, Groups& groups)
-        : table_(table), groups_(groups), width_(table.width), most_(groups.most), own_(room_for(1)),
+    Trade(const Table& table, Groups& groups, Excess* excess = nullptr)
+        : table_(table), groups_(groups), excess_(excess), width_(table.width), most_(groups.most), own_(room_for(1)),
           others_(room_for(kNearest)), to_own_(most_), from_others_(kNearest * most_), to_others_(kNearest * most_),
           at_others_(kNearest * most_) {}
 
@@ -86,18 +87,44 @@ private:
             const double there = to_others_[q * most_ + i];
             if (size > groups_.least && theirs < most_) {
                 const double change = theirs * there / (theirs + 1) - size * here / (size - 1);
-                if (change < best.change) best = {change, q, -1};
+                if (change < best.change && allowed(i, q, -1)) best = {change, q, -1};
             }
-            const int row = best_swap({own(i), here, there, other(q, 0), &from_others_[q * most_],
-                                       &at_others_[q * most_], theirs, width_, 1.0 / size + 1.0 / theirs},
-                                      best.change);
+            const Swaps swaps{own(i), here, there, other(q, 0), &from_others_[q * most_],
+                              &at_others_[q * most_], theirs, width_, 1.0 / size + 1.0 / theirs};
+            const int row = excess_ ? best_allowed_swap(swaps, i, q, best.change) : best_swap(swaps, best.change);
             if (row >= 0) best.beside = q, best.row = row;
             work_ += theirs * 4;
         }
         return best;
     }
 
+    // As best_swap, among the swaps that leave no excess.
+    int best_allowed_swap(const Swaps& s, int i, int q, double& change) const {
+        int best = -1;
+        const double away = s.there - s.here;
+        for (int r = 0; r < s.count; ++r) {
+            const double found = (away + (s.from[r] - s.at[r])) -
+                                 s.both * apart(s.row, s.rows + static_cast<size_t>(r) * s.width, s.width);
+            if (found < change && allowed(i, q, r)) change = found, best = r;
+        }
+        return best;
+    }
+
+    // Does the step of row i to group q, in exchange for its row r (-1: a move), leave no excess?
+    bool allowed(int i, int q, int r) const {
+        if (!excess_) return true;
+        const int64_t row = groups_.members(group_)[i], back = r < 0 ? -1 : groups_.members(beside_[q])[r];
+        return excess_->after(group_, row, back) == 0 && excess_->after(beside_[q], back, row) == 0;
+    }
+
+    void count_step(int64_t row, int q, int64_t back) {
+        if (!excess_) return;
+        excess_->change(group_, row, back);
+        excess_->change(beside_[q], back, row);
+    }
+
     void move(int i, int q) {
+        count_step(groups_.members(group_)[i], q, -1);
         const int b = beside_[q], last = groups_.size(group_) - 1, end = groups_.size(b);
         groups_.members(b)[end] = groups_.members(group_)[i];
         groups_.members(group_)[i] = groups_.members(group_)[last];
@@ -110,6 +137,7 @@ private:
 
     void swap(int i, int q, int r) {
         const int b = beside_[q];
+        count_step(groups_.members(group_)[i], q, groups_.members(b)[r]);
         std::swap(groups_.members(group_)[i], groups_.members(b)[r]);
         std::swap_ranges(own(i), own(i) + width_, other(q, r));
         groups_.resize(group_, groups_.size(group_));
@@ -133,6 +161,7 @@ private:
 
     const Table& table_;
     Groups& groups_;
+    Excess* excess_;  // null: no classes
     const int width_, most_;
     int group_ = 0, count_ = 0;
     const int* beside_ = nullptr;

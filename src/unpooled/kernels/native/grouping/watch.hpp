@@ -14,14 +14,18 @@ class Watch {
 public:
     explicit Watch(std::function<void(double)> tell) : tell_(std::move(tell)) {}
 
+    // From now on shares are those of a part of the whole.
+    void part(double begin, double end) { begin_ = begin, length_ = end - begin; }
+
     void after(int64_t work, double share) {
         work_ += work;
         if (work_ < kWorkBetween) return;
         work_ = 0;
-        tell_(share);
+        tell_(begin_ + length_ * share);
     }
 
 private:
+    double begin_ = 0, length_ = 1;
     std::function<void(double)> tell_;
     int64_t work_ = 0;
 };

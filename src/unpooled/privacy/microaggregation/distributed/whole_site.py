@@ -60,6 +60,11 @@ _IDS_AT_ONCE = 1 << 20
 
 def facts_of(settings: SummarySettings) -> Generator[Any, Any, tuple[list[PartFacts], int]]:
     """Return the tables of all parts, and the minimum group size; TooFewPeopleError if they are fewer."""
+    if settings.diverse:
+        raise InputError(
+            "diverse columns need all rows of a site in one place, and these rows are in partitions. Use "
+            "sensitive in place of diverse, or one table."
+        )
     answer = yield AskFacts()
     parts = sorted(answer["parts"])
     people = sum(part.people for part in parts)

@@ -1,0 +1,341 @@
+"""What a summary table reveals of its people, measured by attacks on the site's own rows.
+
+Half of the people, drawn at random, are made into a summary table; the other half are controls. An attacker
+sees the table and knows rows. What an attack finds of controls follows from the population; the difference
+between members and controls follows from being in the table.
+
+- Attribute inference: the attacker knows all other columns of a person, and weighs all groups by Bayes' rule.
+- Membership inference: the likelihood ratio of being in a group against being only near it.
+- Singling out and linkability as Giomi, Boenisch, Wehmeyer and Tasnadi define them (Anonymeter, PoPETs 2023):
+  a predicate that exactly one person fulfils; two parts of a row that lead to the same record.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.summary_table import OTHER
+from unpooled.data.table import Table
+from unpooled.errors import TooFewPeopleError
+from unpooled.privacy.microaggregation.diversity import one_category
+from unpooled.privacy.microaggregation.people import People
+from unpooled.privacy.microaggregation.summarize import make_first_summary, microaggregate
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
+from unpooled.typing import FloatArray, IntArray
+
+GROUP_SIZES = (5, 8, 11, 16, 25)
+MAX_FOUND = 0.05  # of the members, at 1% false alarms: what a proposed minimum group size allows
+_FALSE_ALARMS, _CLOSE = 0.01, 0.1
+_MAX_PEOPLE = 4000  # of a larger table so many are drawn
+_PREDICATES, _PREDICATE_COLUMNS = 500, 3
+
+
+@dataclass(frozen=True)
+class AttributeRisk:
+    """How often an attacker who knows all other columns is right about a column."""
+
+    column: str
+    members: float
+    controls: float
+    guess: float  # by the most frequent value, or the median
+    uniform: float  # share of the groups in which all people are alike
+    number: bool  # right: within 10% of the value
+
+
+@dataclass(frozen=True)
+class MembershipRisk:
+    """Membership inference from summary tables of one minimum group size."""
+
+    min_group_size: int
+    auc: float  # 0.5: guessing
+    found: float  # members found at 1% false alarms
+
+
+@dataclass(frozen=True)
+class Risks:
+    """The risks of a summary table; pairs are of members and of controls."""
+
+    people: int
+    membership: MembershipRisk
+    attributes: tuple[AttributeRisk, ...]  # the largest advantage of members first
+    singled_out: tuple[float, float]
+    linked: tuple[float, float]
+
+
+def measure_risks(
+    table: Table, settings: SummarySettings, columns: tuple[str, ...] = (), seed: int = 0
+) -> Risks:
+    """Return the risks of a summary table with these settings; ``columns``: the only ones to infer.
+
+    TooFewPeopleError if half of the people are too few for a summary table.
+
+    >>> rng = np.random.default_rng(0)
+    >>> rows = Table.from_columns({f"x{j}": rng.normal(size=400) for j in range(8)})
+    >>> risks = measure_risks(rows, SummarySettings(min_group_size=5))
+    >>> risks.membership.auc > 0.75, risks.attributes[0].members > risks.attributes[0].controls
+    (True, True)
+    """
+    attack = _Attack(table, settings, seed)
+    names = [name for name in attack.columns if attack.varies(name) and (not columns or name in columns)]
+    attributes = [attack.attribute(name) for name in names]
+    attributes.sort(key=lambda one: (one.controls - one.members, one.column))
+    return Risks(
+        attack.count,
+        attack.membership(),
+        tuple(attributes),
+        attack.singled_out(np.random.default_rng(seed)),
+        attack.linked(),
+    )
+
+
+def membership_by_size(table: Table, settings: SummarySettings, seed: int = 0) -> tuple[MembershipRisk, ...]:
+    """Return the membership risk for every minimum group size that the table has enough people for."""
+    found = []
+    for size in GROUP_SIZES:
+        try:
+            found.append(_Attack(table, replace(settings, min_group_size=size), seed).membership())
+        except TooFewPeopleError:
+            break
+    return tuple(found)
+
+
+def proposed_size(risks: tuple[MembershipRisk, ...]) -> int:
+    """Return the smallest minimum group size with at most 5% of the members found; 0 if there is none.
+
+    >>> proposed_size((MembershipRisk(5, 0.9, 0.2), MembershipRisk(8, 0.8, 0.04)))
+    8
+    """
+    return next((risk.min_group_size for risk in risks if risk.found <= MAX_FOUND), 0)
+
+
+class _Attack:
+    """Members in a summary table, controls, and what the attacker knows of both."""
+
+    def __init__(self, table: Table, settings: SummarySettings, seed: int) -> None:
+        people = People(table, settings)
+        order = np.random.default_rng(seed).permutation(people.count)[:_MAX_PEOPLE]
+        half = len(order) // 2
+        mine = np.zeros(people.count, dtype=np.bool_)
+        mine[order[:half]] = True
+        size = settings.group_size_for(people.count)
+        settings = replace(settings, min_group_size=size)
+        self.count = len(order)
+        if half < 2 * size:
+            raise TooFewPeopleError(f"there are fewer than {4 * size} people, too few to measure risks")
+        members = replace(table, values=table.values[mine[people.row_of]])
+        self.summary = microaggregate(members, settings)
+        released = dict(zip(self.summary.names, self.summary.kinds, strict=True))
+        self.values: dict[str, tuple[FloatArray, FloatArray]] = {}  # members and controls
+        rows = (order[:half], order[half:])
+        for name in table.names:
+            kind = released.get(f"log({name})" if name in settings.log else name)
+            if name == settings.person or kind not in (NUMBER, CATEGORY):
+                continue
+            known = people.number(name) if kind == NUMBER else self._categories(table, people, name)
+            shown = f"log({name})" if name in settings.log else name
+            self.values[shown] = known[rows[0]], known[rows[1]]
+        self.columns = tuple(self.values)
+
+    def _categories(self, table: Table, people: People, name: str) -> FloatArray:
+        names = self.summary.categories[name]
+        place = {category: i for i, category in enumerate(names)}
+        rest = place.get(OTHER, int(self.summary.counts[name].sum(axis=0).argmax()))
+        places = np.array([place.get(text, rest) for text in table.categories[name]], dtype=np.int64)
+        of = one_category(people.category(name), places, len(names), people.count).astype(np.float64)
+        return np.where(of < 0, np.nan, of)
+
+    def log_likelihood(self, name: str, x: FloatArray, widen: float = 1.0) -> FloatArray:
+        """(n, groups) of values in groups; ``widen``: of the variance, for somebody near a group."""
+        summary = self.summary
+        known = summary.people_with_value(name)
+        there = ~np.isnan(x)[:, None] & (known > 0)
+        value = np.nan_to_num(x)
+        if name in summary.means and not self.binary(name):
+            mean = summary.means[name]
+            overall = float(known @ (mean - known @ mean / known.sum()) ** 2 / known.sum())
+            inside = float(summary.within[summary.index(name)])
+            inside = overall if np.isnan(inside) else inside
+            variance = widen * max(inside, 1e-6 * overall, 1e-12)
+            out = -0.5 * ((value[:, None] - mean) ** 2 / variance + np.log(variance))
+        else:
+            counts = self.counts(name)
+            share = counts.sum(axis=0) / counts.sum()
+            more = 0.05 if widen == 1.0 else 1.0  # people who are near a group, and not in it
+            chance = (counts + more * share) / (np.maximum(known, 1.0) + more)[:, None]
+            out = np.log(np.maximum(chance, 1e-9)).T[value.astype(int)]
+        return np.where(there, out, 0.0)
+
+    def varies(self, name: str) -> bool:
+        """Whether the table discloses different values of a column."""
+        return name in self.summary.means or len(self.summary.categories[name]) > 1
+
+    def binary(self, name: str) -> bool:
+        """Whether a numeric column has only 0 and 1, as far as the attacker knows."""
+        return name in self.summary.means and all(
+            bool(np.isin(x[~np.isnan(x)], (0.0, 1.0)).all()) for x in self.values[name]
+        )
+
+    def counts(self, name: str) -> FloatArray:
+        """(groups, values) the people with each value of a category, or of 0 and 1."""
+        if name in self.summary.counts:
+            return self.summary.counts[name]
+        ones = self.summary.people_with_value(name) * self.summary.means[name]
+        return np.stack([self.summary.people_with_value(name) - ones, ones], axis=1)
+
+    def posterior(self, who: int, names: tuple[str, ...]) -> FloatArray:
+        """(n, groups) how probable each group is for members (0) or controls (1), by some columns."""
+        total = np.log(self.summary.people) + np.zeros((len(self.values[self.columns[0]][who]), 1))
+        for name in names:
+            total = total + self.log_likelihood(name, self.values[name][who])
+        total -= total.max(axis=1, keepdims=True)
+        weight = np.exp(total)
+        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+    def membership(self) -> MembershipRisk:
+        """The stronger of two attackers: against anybody of the population, or anybody near a group."""
+        g = float(np.mean(self.summary.people))
+        ratios = []
+        for who in (0, 1):
+            inside = near = np.log(self.summary.people / self.summary.people.sum())[None, :]
+            anybody = np.zeros(len(self.values[self.columns[0]][who]))
+            for name in self.columns:
+                x = self.values[name][who]
+                inside = inside + self.log_likelihood(name, x)
+                near = near + self.log_likelihood(name, x, (g + 1) / (g - 1))
+                anybody = anybody + self.log_population(name, x)
+            own = np.logaddexp.reduce(inside, axis=1)
+            ratios.append((own - anybody, own - np.logaddexp.reduce(near, axis=1)))
+        found = [_separated(*pair) for pair in zip(*ratios, strict=True)]
+        return MembershipRisk(
+            self.summary.min_group_size, max(auc for auc, _ in found), max(share for _, share in found)
+        )
+
+    def log_population(self, name: str, x: FloatArray) -> FloatArray:
+        """(n,) the log-likelihood of values in the whole table."""
+        summary, known = self.summary, self.summary.people_with_value(name)
+        if name in summary.means and not self.binary(name):
+            mean = float(known @ summary.means[name] / known.sum())
+            inside = float(np.nan_to_num(summary.within[summary.index(name)]))
+            variance = max(inside + float(known @ (summary.means[name] - mean) ** 2 / known.sum()), 1e-12)
+            out = -0.5 * ((x - mean) ** 2 / variance + np.log(variance))
+        else:
+            share = self.counts(name).sum(axis=0) / self.counts(name).sum()
+            out = np.log(share + 1e-9)[np.nan_to_num(x).astype(int)]
+        return np.where(np.isnan(x), 0.0, out)
+
+    def attribute(self, name: str) -> AttributeRisk:
+        others = tuple(other for other in self.columns if other != name)
+        number = name in self.summary.means
+        known = self.summary.people_with_value(name)
+        right = [self._right(name, self.posterior(who, others), self.values[name][who]) for who in (0, 1)]
+        there = self.values[name][0][~np.isnan(self.values[name][0])]
+        constant = float(np.median(there)) if number else float(np.bincount(there.astype(int)).argmax())
+        guess = _close(np.full(len(there), constant), there) if number else there == constant
+        if number:
+            mean = self.summary.means[name]
+            same = (
+                (mean == 0) | (mean == 1)
+                if mean.min() >= 0 and mean.max() <= 1
+                else np.zeros(len(mean), bool)
+            )
+        else:
+            same = self.summary.counts[name].max(axis=1) == known
+        alike = float(same[known > 0].mean()) if (known > 0).any() else 0.0
+        return AttributeRisk(name, right[0], right[1], float(guess.mean()), alike, number)
+
+    def _right(self, name: str, weight: FloatArray, x: FloatArray) -> float:
+        known = self.summary.people_with_value(name)
+        weight, there = weight * (known > 0), ~np.isnan(x)
+        if name in self.summary.means:
+            estimate = weight @ self.summary.means[name] / np.maximum(weight.sum(axis=1), 1e-300)
+            return float(_close(estimate[there], x[there]).mean()) if there.any() else 0.0
+        share = self.summary.counts[name] / np.maximum(known, 1.0)[:, None]
+        return float(((weight @ share).argmax(axis=1)[there] == x[there]).mean()) if there.any() else 0.0
+
+    def singled_out(self, rng: np.random.Generator) -> tuple[float, float]:
+        """The share of predicates, made from rows of the table, that exactly one person fulfils."""
+        alone = np.zeros(2)
+        for _ in range(_PREDICATES):
+            group = int(rng.integers(len(self.summary)))
+            names = rng.choice(self.columns, min(_PREDICATE_COLUMNS, len(self.columns)), replace=False)
+            for who in (0, 1):
+                fits = np.ones(len(self.values[self.columns[0]][who]), dtype=np.bool_)
+                for name in names:
+                    x = self.values[name][who]
+                    if name in self.summary.means:
+                        mean = self.summary.means[name]
+                        value = mean[group]
+                        fits &= x >= value if value > np.median(mean) else x <= value
+                    else:
+                        fits &= x == self.summary.counts[name][group].argmax()
+                alone[who] += fits.sum() == 1
+        return float(alone[0] / _PREDICATES), float(alone[1] / _PREDICATES)
+
+    def linked(self) -> tuple[float, float]:
+        """The share of people whose columns, in two halves, lead to the same group."""
+        first, second = self.columns[::2], self.columns[1::2]
+        if not second or len(self.summary) < 2:
+            return 0.0, 0.0
+        same = [
+            float(
+                (
+                    self.posterior(who, first).argmax(axis=1) == self.posterior(who, second).argmax(axis=1)
+                ).mean()
+            )
+            for who in (0, 1)
+        ]
+        return same[0], same[1]
+
+
+def _separated(members: FloatArray, controls: FloatArray) -> tuple[float, float]:
+    """The area under the ROC curve, and the share of members above all but 1% of the controls."""
+    below = np.sort(controls)
+    ranks = np.searchsorted(below, members, "left") + np.searchsorted(below, members, "right")
+    limit = np.quantile(controls, 1 - _FALSE_ALARMS, method="higher")
+    return float(ranks.mean() / (2 * len(controls))), float((members > limit).mean())
+
+
+def _close(estimate: FloatArray, x: FloatArray) -> np.ndarray:
+    return np.abs(estimate - x) <= _CLOSE * np.abs(x) + 1e-12
+
+
+def clustering_cost(table: Table, settings: SummarySettings, k: int, seed: int = 0) -> float:
+    """Return the inertia of the rows at centres from the summary table, over that at centres from the rows.
+
+    It is nan if the table has too few groups for k clusters.
+    Columns are numbers in standard deviations and categories as 0 or 1 / sqrt 2, missing values as the mean.
+    """
+    from sklearn.cluster import KMeans
+
+    people = People(table, settings)
+    if people.count > _MAX_PEOPLE:
+        drawn = np.random.default_rng(seed).permutation(people.count)[:_MAX_PEOPLE]
+        settings = replace(settings, min_group_size=settings.group_size_for(people.count))
+        table = replace(table, values=table.values[np.isin(people.row_of, drawn)])
+    first = make_first_summary(table, settings)
+    if len(first.members) <= k:
+        return float("nan")
+    X = _standardized(first.people, table, settings)
+    means = np.array([X[rows].mean(axis=0) for rows in first.members])
+    weights = np.array([len(rows) for rows in first.members])
+    pooled = KMeans(k, n_init=10, random_state=seed).fit(X)
+    found = KMeans(k, n_init=10, random_state=seed).fit(means, sample_weight=weights)
+    away = ((X[:, None] - found.cluster_centers_) ** 2).sum(axis=2).min(axis=1).sum()
+    return float(away / pooled.inertia_) if pooled.inertia_ > 0 else 1.0
+
+
+def _standardized(people: People, table: Table, settings: SummarySettings) -> FloatArray:
+    columns: list[FloatArray] = []
+    for name, kind in zip(table.names, table.kinds, strict=True):
+        if name == settings.person:
+            continue
+        if kind == NUMBER:
+            x = people.number(name)
+            x = np.where(np.isnan(x), np.nanmean(x) if (~np.isnan(x)).any() else 0.0, x)
+            columns.append((x - x.mean()) / (x.std() or 1.0))
+        elif kind == CATEGORY:
+            has, count = people.category(name), len(table.categories[name])
+            shares: IntArray = np.bincount(has.who * count + has.category, has.share, people.count * count)
+            columns += list((shares.reshape(people.count, count) / np.sqrt(2)).T)
+    return np.stack(columns, axis=1) if columns else np.zeros((people.count, 1))

@@ -1,0 +1,113 @@
+"""The place of a site's folder: a site lives in one folder, on one machine.
+
+``place.json`` names host, file system and inode of the folder. A folder that was renamed on its file system
+has the same place. One that was copied, restored, or moved to another disk or machine has another, and might
+be one of two. It answers nothing until an officer confirms that it is the one that lives on.
+"""
+
+import json
+import os
+import platform
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import InputError
+from unpooled.site.log import MOVED
+from unpooled.site.log_files import segments
+from unpooled.site.log_handover import locked_log
+from unpooled.site.study_store import FEDERATIONS
+from unpooled.storage.account import account
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.file_format import FORMAT
+
+_PLACE = "place.json"
+_OWN = (  # files and folders of which each site has its own
+    *("log.jsonl", "ledger.sqlite", "registry.sqlite", "identity.key", "erasures.json", "settings.json"),
+    *("summary", "renewal", FEDERATIONS, _PLACE),
+)
+
+
+class FolderMovedError(InputError):
+    """The site's folder was moved, copied or restored, and nobody has confirmed that it lives on."""
+
+
+def _place(folder: Path) -> dict[str, Any]:
+    return {
+        "host": platform.node(),
+        "file_system": os.statvfs(folder).f_fsid,
+        "inode": folder.stat().st_ino,
+    }
+
+
+def record_place(folder: Path) -> None:
+    """Record where a folder is: that of a new site, or one that an officer confirmed."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    values = {"format": FORMAT, **_place(folder), "since": now}
+    write_atomically(folder / _PLACE, (json.dumps(values, indent=1) + "\n").encode())
+
+
+def recorded_place(folder: Path) -> dict[str, Any] | None:
+    """Return the place that a folder records; None if it records none."""
+    try:
+        return dict(json.loads((folder / _PLACE).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def check_place(folder: Path) -> None:
+    """Raise FolderMovedError if a site's folder is not where it was when it was last confirmed.
+
+    A folder without a place is that of a site that has not joined a federation, or it was restored.
+    """
+    recorded, joined = recorded_place(folder), any(folder.glob(f"{FEDERATIONS}/*/invitation.json"))
+    if recorded is None and not joined and not (folder / _PLACE).exists():
+        return
+    now = _place(folder)
+    if recorded is not None and all(recorded.get(name) == value for name, value in now.items()):
+        return
+    what = "was restored, or copied without its place"
+    if recorded is not None:
+        since = f"{str(recorded.get('since'))[:10]} on {recorded.get('host')}"
+        what = (
+            f"is not the one that was used since {since}: it was copied, or moved to another disk or machine"
+        )
+    raise FolderMovedError(
+        f"{folder} {what}. A site lives in one folder, so nothing is answered. If no other copy of it is "
+        f"used any more, confirm this one with unpooled site confirm {folder}."
+    )
+
+
+def confirm_place(folder: Path, by: str = "") -> None:
+    """Record in the log, and then in the folder, that this folder of a site lives on."""
+    check_links(folder)
+    with locked_log(folder, "unpooled site confirm") as log:
+        log.append(MOVED, by=by or account(), host=platform.node())
+        record_place(folder)
+
+
+def check_links(folder: Path) -> None:
+    """Raise InputError if a file of the site is a link: the folder at its other end might be another site's.
+
+    A copy of a folder with links would write into the files of the original.
+    """
+    for name in _OWN:
+        if (folder / name).is_symlink():
+            raise InputError(
+                f"{folder / name} is a link, and a site's files must be in its own folder. Put the file "
+                "there in place of the link."
+            )
+    log = folder / "log.jsonl"
+    for file in (*segments(log)[-1:], folder / "ledger.sqlite"):
+        if file.exists() and file.stat().st_nlink > 1 + _cut_off_rotation(file):
+            raise InputError(
+                f"{file} has a second name in another folder (a hard link), and a site's files must be its "
+                "own. Replace it with a copy of its content."
+            )
+
+
+def _cut_off_rotation(file: Path) -> int:
+    """Return the number of further names of a log within its folder, which a cut-off rotation leaves."""
+    inode = file.stat()[stat.ST_INO]
+    return sum(other.stat().st_ino == inode for other in file.parent.glob("log-*.jsonl"))

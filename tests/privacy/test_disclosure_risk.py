@@ -1,0 +1,73 @@
+"""Risks of summary tables, measured by attacks: known cases, and that protection lowers them."""
+
+import numpy as np
+import pytest
+
+from unpooled.data import Table
+from unpooled.errors import TooFewPeopleError
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.privacy.microaggregation.disclosure_risk import (
+    clustering_cost,
+    measure_risks,
+    membership_by_size,
+    proposed_size,
+)
+
+
+def normal(columns: int, n: int = 2000) -> Table:
+    rng = np.random.default_rng(0)
+    return Table.from_columns({f"x{j}": rng.normal(size=n) for j in range(columns)})
+
+
+@pytest.mark.parametrize(
+    ("columns", "g", "auc", "found"), [(4, 5, 0.73, 0.05), (16, 5, 0.95, 0.38), (16, 11, 0.83, 0.13)]
+)
+def test_membership_is_inferred_at_least_as_well_as_published(columns, g, auc, found):
+    """Half of 2,000 people in the table; the figures of a likelihood ratio with the within-group variance."""
+    risk = measure_risks(normal(columns), SummarySettings(g), ("x0",)).membership
+    assert risk.auc >= auc
+    assert risk.found >= found
+
+
+def test_people_in_no_table_and_controls_cannot_be_distinguished():
+    """With groups of all people, members and controls have the same means: nothing is found."""
+    risk = measure_risks(normal(4, 800), SummarySettings(180), ("x0",)).membership
+    assert abs(risk.auc - 0.5) < 0.06
+
+
+def test_diverse_values_lower_what_members_disclose():
+    """A category at random: only being in a group tells it, and diversity takes most of that away."""
+    rng = np.random.default_rng(1)
+    table = Table.from_columns(
+        {**{f"x{j}": rng.normal(size=600) for j in range(6)}, "hiv": rng.choice(["no", "yes"], 600).tolist()}
+    )
+    plain, diverse = (
+        measure_risks(table, settings, ("hiv",)).attributes[0]
+        for settings in (SummarySettings(5), SummarySettings(5, diverse=("hiv",), diverse_by=0.1))
+    )
+    assert plain.members - plain.controls > 0.15
+    assert plain.uniform > 0.3
+    assert diverse.members - diverse.controls < (plain.members - plain.controls) / 2
+    assert diverse.uniform == 0
+    assert abs(plain.controls - 0.5) < 0.1
+
+
+def test_a_larger_group_finds_fewer_and_the_smallest_sufficient_one_is_proposed():
+    sizes = membership_by_size(normal(6, 600), SummarySettings())
+    assert [one.min_group_size for one in sizes] == [5, 8, 11, 16, 25]
+    assert sizes[0].auc > sizes[-1].auc
+    proposed = proposed_size(sizes)
+    assert all(one.found > 0.05 for one in sizes if one.min_group_size < proposed)
+
+
+def test_the_cost_of_a_summary_table_is_near_one_where_clusters_are_clear():
+    rng = np.random.default_rng(2)
+    X = np.repeat(np.array([[0.0, 0], [9, 0], [0, 9]]), 100, axis=0) + rng.normal(size=(300, 2))
+    table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
+    assert 1.0 <= clustering_cost(table, SummarySettings(5), 3) < 1.02
+    assert np.isnan(clustering_cost(table, SummarySettings(150), 3))
+
+
+def test_too_few_people_are_an_error():
+    with pytest.raises(TooFewPeopleError, match="too few to measure"):
+        measure_risks(normal(2, 15), SummarySettings(5))
