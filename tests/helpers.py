@@ -37,9 +37,9 @@ from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_p
 from unpooled.protocol.messages import Refusal, Reply
 from unpooled.site import Guard
 from unpooled.site.chain import Exchange
+from unpooled.site.chain_steps import Recorder as BaseRecorder
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.ledger import Ledger
-from unpooled.site.chain_steps import Recorder as BaseRecorder
 
 # ---------------------------------------------------------------- data
 

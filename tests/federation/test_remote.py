@@ -25,10 +25,10 @@ from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Question, Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, ClusterSums, Moments
 from unpooled.protocol.run_loop import run
+from unpooled.site.chain_steps import Recorder
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.chain_steps import Recorder
 
 REQUEST_ID = RequestId("run", 0, 1, 0)
 ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enumerate("abcd")}

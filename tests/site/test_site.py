@@ -21,8 +21,8 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMea
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site import Guard as BaseGuard
 from unpooled.site.chain import Chain
-from unpooled.site.identity import identity_in
 from unpooled.site.chain_steps import Recorder
+from unpooled.site.identity import identity_in
 from unpooled.storage.atomic_files import create_atomically
 
 ROWS = np.array([[1.0], [2.0], [6.0]])

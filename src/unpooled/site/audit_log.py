@@ -20,11 +20,11 @@ from unpooled.protocol.declarations import Count, figures
 from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, countersignable
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
 from unpooled.site.chain import Exchange, Guard
+from unpooled.site.chain_steps import Recorder
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Base64Payload, Log, unpacked
 from unpooled.site.log_files import parsed, tail
 from unpooled.site.policy import Policy
-from unpooled.site.chain_steps import Recorder
 
 _SOURCE = ("protection", "summary", "policy", "study", "authority")  # in the lines that open a site
 SUMS = "sums"  # the protection of a relay: it sends sums over its sites

@@ -25,6 +25,19 @@ from unpooled.site.allow_list import SCHEMA, aggregate_only
 from unpooled.site.audit_log import AuditLog, LogHeadGuard
 from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.chain import Chain, VisibleRows
+from unpooled.site.chain_steps import (
+    AnswerStep,
+    ChargedAnswers,
+    FailureStep,
+    LedgerStep,
+    MaskStep,
+    NoiseStep,
+    ReplayCache,
+    StagesStep,
+    SuppressionStep,
+    TransactionStep,
+    TransformStep,
+)
 from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.folder_consistency import check_registry, check_site_folder
 from unpooled.site.folder_place import check_place
@@ -46,19 +59,6 @@ from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
 from unpooled.site.site import Site
-from unpooled.site.chain_steps import (
-    AnswerStep,
-    ChargedAnswers,
-    FailureStep,
-    LedgerStep,
-    MaskStep,
-    NoiseStep,
-    ReplayCache,
-    StagesStep,
-    SuppressionStep,
-    TransactionStep,
-    TransformStep,
-)
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 from unpooled.site.table_store import ERASURES, SummaryFolder
 from unpooled.typing import FloatArray, Rows

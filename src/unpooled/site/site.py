@@ -13,9 +13,6 @@ from unpooled.privacy.dp.noise import BudgetAccountant, SimulatedAccountant
 from unpooled.protocol.exchange import Request
 from unpooled.protocol.messages import SiteId
 from unpooled.site.chain import Chain, Guard, VisibleRows
-from unpooled.site.endpoint import MAX_MESSAGE_BYTES, Endpoint
-from unpooled.site.guards import RequestIdGuard
-from unpooled.site.message_limits import MessageLimitsGuard
 from unpooled.site.chain_steps import (
     AnswerStep,
     MaskStep,
@@ -27,6 +24,9 @@ from unpooled.site.chain_steps import (
     TransactionStep,
     TransformStep,
 )
+from unpooled.site.endpoint import MAX_MESSAGE_BYTES, Endpoint
+from unpooled.site.guards import RequestIdGuard
+from unpooled.site.message_limits import MessageLimitsGuard
 from unpooled.typing import FloatArray, Rows
 
 if TYPE_CHECKING:

@@ -32,11 +32,11 @@ from unpooled.protocol.run_loop import run
 from unpooled.site.audit.attack import Reading, attack, in_process, on_log, probe
 from unpooled.site.audit.known_sums import Space, centres_in, disclosed_despite_noise, disclosed_in
 from unpooled.site.chain import Exchange
+from unpooled.site.chain_steps import Recorder
 from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
 from unpooled.site.site import Site
-from unpooled.site.chain_steps import Recorder
 from unpooled.typing import FloatArray
 
 SUMMARY = "summary"

@@ -30,6 +30,7 @@ from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
 from unpooled.site.chain import Chain
+from unpooled.site.chain_steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.folder_consistency import check_site_folder
 from unpooled.site.folder_place import check_place
@@ -37,7 +38,6 @@ from unpooled.site.guards import RequestIdGuard, SingleSourceGuard, source_diges
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.message_limits import MessageLimitsGuard
-from unpooled.site.chain_steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
 from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 
 if TYPE_CHECKING:

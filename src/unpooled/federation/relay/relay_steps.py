@@ -33,8 +33,8 @@ from unpooled.protocol.exchange import (
 from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.site.chain import Exchange, Next, Step
-from unpooled.site.ledger import Ledger
 from unpooled.site.chain_steps import FailureStep
+from unpooled.site.ledger import Ledger
 
 if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.site_mask import SiteMask
