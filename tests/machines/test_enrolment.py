@@ -186,10 +186,10 @@ def test_a_thief_who_is_first_is_detected_and_the_site_learns_of_it(federation, 
     assert "not admitted" in thief.enrol()
     with pytest.raises(InputError, match=rf"used already, at .* by a key .*{thief.fingerprint()}\. If that"):
         true.enrol()
-    assert awaiting_admission(federation) == {"b": thief.fingerprint()}
+    assert awaiting_admission(federation)["b"] == thief.fingerprint()
     with pytest.raises(InputError, match=r"somebody else used its invitation\. Make a new one with unpooled"):
         admit(federation, "b", true.fingerprint())  # which the site reads out on the telephone
-    result = CliRunner().invoke(app, ["federation", "admit", str(federation.path)], input="n\n")
+    result = CliRunner().invoke(app, ["federation", "admit", str(federation.path), "b"], input="n\n")
     assert result.exit_code == 1
     assert f"another key came with the invitation of b later: {true.fingerprint()}" in result.output
     assert "not admitted: b" in result.output
