@@ -4,6 +4,7 @@ import gzip
 import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -355,9 +356,15 @@ def test_a_site_makes_its_summary_table_of_a_query(server, tmp_path):
 
 def test_the_settings_of_a_site_keep_its_query(tmp_path):
     settings = SiteSettings(
-        "north", "postgresql://reader@host/clinic", "/north", query="/q.sql", long=("p", "f", "v"), sheet="s"
+        "north",
+        "postgresql://reader@host/clinic",
+        str(tmp_path),
+        policy=str(tmp_path / "policy.toml"),
+        query="/q.sql",
+        long=("p", "f", "v"),
+        sheet="s",
     )
-    settings.write(tmp_path / "settings.json")
-    assert SiteSettings.read(tmp_path / "settings.json") == settings
+    settings.write()
+    assert replace(SiteSettings.of_folder(tmp_path), site="north") == settings
     reading = settings.reading()
     assert (reading.query, reading.long, reading.sheet) == ("/q.sql", ("p", "f", "v"), "s")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unpooled import kernels
 from unpooled.data.column_kinds import CATEGORY, NUMBER
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
@@ -136,6 +137,8 @@ class _Attack:
             shown = f"log({name})" if name in settings.log else name
             self.values[shown] = known[rows[0]], known[rows[1]]
         self.columns = tuple(self.values)
+        if not self.columns:
+            raise TooFewPeopleError("the table of half of the people discloses no column")
 
     def _categories(self, table: Table, people: People, name: str) -> FloatArray:
         names = self.summary.categories[name]
@@ -306,8 +309,6 @@ def clustering_cost(table: Table, settings: SummarySettings, k: int, seed: int =
     It is nan if the table has too few groups for k clusters.
     Columns are numbers in standard deviations and categories as 0 or 1 / sqrt 2, missing values as the mean.
     """
-    from sklearn.cluster import KMeans
-
     people = People(table, settings)
     if people.count > _MAX_PEOPLE:
         drawn = np.random.default_rng(seed).permutation(people.count)[:_MAX_PEOPLE]
@@ -319,10 +320,11 @@ def clustering_cost(table: Table, settings: SummarySettings, k: int, seed: int =
     X = _standardized(first.people, table, settings)
     means = np.array([X[rows].mean(axis=0) for rows in first.members])
     weights = np.array([len(rows) for rows in first.members])
-    pooled = KMeans(k, n_init=10, random_state=seed).fit(X)
-    found = KMeans(k, n_init=10, random_state=seed).fit(means, sample_weight=weights)
-    away = ((X[:, None] - found.cluster_centers_) ** 2).sum(axis=2).min(axis=1).sum()
-    return float(away / pooled.inertia_) if pooled.inertia_ > 0 else 1.0
+    pooled = kernels.kmeans(X, [0, len(X)], k, [seed], n_init=10)
+    found = kernels.kmeans(means, [0, len(means)], k, [seed], weights, n_init=10)
+    centers = found.centers[0][found.mass[0] > 0]
+    away = ((X[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum()
+    return float(away / pooled.inertia[0]) if pooled.inertia[0] > 0 else 1.0
 
 
 def _standardized(people: People, table: Table, settings: SummarySettings) -> FloatArray:
