@@ -1,4 +1,4 @@
-"""``python -m tests.golden``: write golden.json anew, after a change of results that is intended."""
+"""``PYTHONPATH=tests python -m tests.golden``: write golden.json anew, after a change of results that is intended."""
 
 from tests.golden.runs import save
 

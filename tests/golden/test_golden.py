@@ -1,4 +1,4 @@
-"""Every method gives the recorded result, up to rounding; ``python -m tests.golden`` records anew."""
+"""Every method gives the recorded result, up to rounding; ``PYTHONPATH=tests python -m tests.golden`` records anew."""
 
 import numpy as np
 import pytest
