@@ -1,4 +1,4 @@
-"""``PYTHONPATH=tests python -m tests.golden``: write golden.json anew, after a change of results that is intended."""
+"""``PYTHONPATH=tests python -m tests.golden``: write golden.json anew, after an intended change."""
 
 from tests.golden.runs import save
 

@@ -1,4 +1,4 @@
-"""Every method gives the recorded result, up to rounding; ``PYTHONPATH=tests python -m tests.golden`` records anew."""
+"""Every method gives the recorded result, up to rounding; ``tests/golden/__main__.py`` records anew."""
 
 import numpy as np
 import pytest
