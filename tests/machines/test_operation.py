@@ -145,7 +145,7 @@ def test_the_status_of_a_federation_that_is_down_names_its_problems(tmp_path, mo
     assert "the server is not up. Start it with unpooled federation serve" in status.stderr
     assert "a has not joined yet" in status.stderr
     assert "not the folder of a site" in unpooled("site", "status", tmp_path, code=1).stderr
-    assert "none: no such file or folder" in unpooled("site", "stop", tmp_path / "none", code=1).stderr
+    assert "none: no such folder" in unpooled("site", "stop", tmp_path / "none", code=1).stderr
 
 
 def test_a_site_is_removed_from_a_federation(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from unpooled.federation.provisioning.supervisor import stop_supervisor
 from unpooled.protocol import codec
 from unpooled.site.log import Log, LogInUse
 from unpooled.site.log_handover import request_handover
-from unpooled.site.session import ANSWERING, SiteSession, SiteSettings
+from unpooled.site.session import ANSWERING, MembershipFile, SiteSession, SiteSettings
 from unpooled.storage.file_locks import is_locked, lock_owner
 
 ENGINES = (
@@ -308,8 +308,12 @@ def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatc
 
 def site_in_a_process(folder, does):
     """A site's settings, a run's terms, and the command of a process that opens the session and does this."""
-    settings = raw_site(folder)
-    settings.write(folder / "settings.json")
+    settings, file = raw_site(folder), folder / "membership.json"
+    home = Path(settings.folder)
+    home.mkdir()
+    shutil.copy(settings.policy, home / "policy.toml")
+    settings.write()
+    MembershipFile(settings.site, "", settings.folder, settings.folder).write(file)
     terms = approved_terms(settings)
     (folder / "terms").write_bytes(codec.encode(terms))
     script = (
@@ -320,7 +324,7 @@ def site_in_a_process(folder, does):
         "session = SiteSession(SiteSettings.read(Path(sys.argv[1])), terms)\n"
     )
     words = [sys.executable, "-c", f"{script}{does}time.sleep(600)\n"]
-    return settings, terms, [*words, str(folder / "settings.json"), str(folder / "terms")]
+    return settings, terms, [*words, str(file), str(folder / "terms")]
 
 
 def test_a_process_of_ours_that_hangs_is_killed_for_the_log(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_a_masked_answer_that_could_not_be_kept_is_made_again(noisy, monkeypatch
     full = ["s0"]
 
     def failing(self, request_id, request, answer):
-        (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
+        (owner,) = self._db.execute("SELECT site FROM names").fetchone()
         if owner in full:
             raise LedgerError("the disk is full")
         keep(self, request_id, request, answer)
