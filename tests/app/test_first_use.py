@@ -13,7 +13,7 @@ import unpooled
 from unpooled.app.cli import app
 from unpooled.app.result import _places
 from unpooled.data.readers import Reading, read_table
-from unpooled.data.readers.source import LARGEST
+from unpooled.data.readers.cell_text import LARGEST
 from unpooled.errors import InputError, UnpooledError
 from unpooled.evaluation import Description
 

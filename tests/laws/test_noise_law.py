@@ -91,16 +91,10 @@ def test_the_schema_of_a_dp_site_is_its_policy():
     assert np.isnan([schema.missing, schema.size, schema.spread, schema.within]).all()
 
 
-def test_declarations_must_be_true_and_dp_excludes_a_summary_table(tmp_path):
+def test_declared_columns_must_be_there_and_dp_excludes_a_summary_table(tmp_path):
     table = next(tables(0))
-    wrong = {
-        "rows = 500": ("rows = 299", "the table has 300 rows, more than the declared 299"),
-        '["x", "y"]': ('["x", "z"]', "there is no column 'z'"),
-        '"x", ': ('"illness", ', "illness is declared as a number, but holds category"),
-    }
-    for old, (new, message) in wrong.items():
-        with pytest.raises(PolicyError, match=message):
-            open_site("a", table, parse(RULES.replace(old, new)))
+    with pytest.raises(PolicyError, match="there is no column 'z'"):
+        open_site("a", table, parse(RULES.replace('["x", "y"]', '["x", "z"]')))
     open_site("a", table, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path).close()
     with pytest.raises(
         LedgerError,

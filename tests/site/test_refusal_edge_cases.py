@@ -134,12 +134,6 @@ def test_a_column_of_which_no_category_is_asked_is_answered_with_none():
 
 
 OPENED = {
-    "more rows than are declared": (
-        X,
-        DP.replace("100", "59"),
-        "",
-        "the table has 60 rows, more than the declared 59",
-    ),
     "people in an array": (
         X,
         DP.replace("[dp]", '[dp]\nprivacy_unit = "person"'),

@@ -4,6 +4,7 @@ All files are in one folder of the site's own. A site that was killed and opened
 for the same request.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from importlib.util import find_spec
@@ -66,6 +67,9 @@ from unpooled.typing import FloatArray, Rows
 if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.site_mask import SiteMask
     from unpooled.privacy.secure_sum.sum_member import Member
+
+
+logger = logging.getLogger(__name__)
 
 
 class DataFrame(Protocol):
@@ -305,22 +309,31 @@ def _check_rows_allowed(home: Path, mode: str) -> None:
 
 
 def _declared(table: Table | Rows, policy: Policy) -> Table | Rows:
-    """The declared columns of a site with mode = "dp", with at most ``rows_per_person`` rows of a person."""
+    """The declared columns of a site with mode = "dp", with at most ``rows_per_person`` rows of a person.
+
+    Whether it opens depends on the policy and on the names of the columns, and not on rows.
+    """
     domain, person = policy.domain, policy.protect.person if policy.dp.privacy_unit == "person" else ""
     if isinstance(table, np.ndarray):
         if person:
             raise PolicyError('[dp] privacy_unit = "person" is for tables with named columns')
-        if len(table) > domain.rows:
-            raise PolicyError(
-                f"[domain] rows: the table has {len(table)} rows, more than the declared {domain.rows}"
-            )
-        return table
-    if not domain.columns:
+    elif not domain.columns:
         raise PolicyError('[protect] mode = "dp" needs [domain] columns, with their lower and upper bounds')
-    try:
-        return BoundedTable.from_table(table, domain.columns, domain.rows, person, policy.dp.rows_per_person)
-    except InputError as error:
-        raise PolicyError(f"[domain] {error}") from error
+    else:
+        try:
+            table = BoundedTable.from_table(
+                table, domain.columns, domain.rows, person, policy.dp.rows_per_person
+            )
+        except InputError as error:
+            raise PolicyError(f"[domain] {error}") from error
+    if len(table) > domain.rows:  # the log.jsonl has no line of it: the coordinator counts its lines
+        logger.warning(
+            "[domain] rows: the table has %d rows, more than the declared %d. All of them count. Only you "
+            "see this. Declare more rows.",
+            len(table),
+            domain.rows,
+        )
+    return table
 
 
 def _from_summary(table: TableLike | None, policy: Policy, home: Path | None) -> AnswerSource:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from unpooled.data import Table
-from unpooled.data.readers import Reading, is_file, read_table
+from unpooled.data.readers import Reading, is_file, read_declared, read_table
 from unpooled.errors import InputError, LedgerError, NotApprovedError
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.site.endpoint import Endpoint, PendingDecision
@@ -227,14 +227,27 @@ class SiteSettings:
 
     def table(self) -> Table:
         """The site's rows; the column that identifies people is read as text."""
-        reading, person = self.reading(), self.rules().protect.person
+        reading, rules = self.reading(), self.rules()
+        person, declared = rules.protect.person, rules.domain.columns if rules.private else ()
+        if declared:
+            reading = replace(reading, columns=declared, numbers=declared)
         if person:
             columns = reading.columns and tuple(dict.fromkeys((*reading.columns, person)))
             reading = replace(reading, columns=columns, categorical=(*reading.categorical, person))
+        if declared:
+            return read_declared(self.data, reading, self._warn_no_numbers)
         return read_table(self.data, reading, on_blank_rows=self._warn_blank_rows)
 
     def _warn_blank_rows(self, rows: int) -> None:
         log.warning("%s: the last %d rows have no value and are left out", self.data, rows)
+
+    def _warn_no_numbers(self, column: str, cells: int) -> None:
+        log.warning(
+            "%s, column %s: %d cells are not numbers and count as missing. Only you see this.",
+            self.data,
+            column,
+            cells,
+        )
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))

@@ -105,6 +105,7 @@ _PERHAPS_IDS = {
 }
 _SURE = 100  # numbers with a certain decimal mark after which no more are read
 _MIN_ROWS = 10  # rows from which a column can be judged to be ids, dates without marks, or codes for missing
+LARGEST = 1e100  # of a number: its square, summed over all the rows and columns there can be, is finite
 STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
 
 
@@ -258,6 +259,20 @@ def plain_category(text: str) -> str:
     except ValueError:
         return normalize("NFC", text)
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
+
+
+def declared_number(text: str, decimal: str) -> float:
+    """Return the number in a cell of a column that is declared to hold numbers; NaN for any other text.
+
+    It depends on this cell only, unlike in other columns, where the first cells decide what is read.
+
+    >>> [declared_number(text, ".") for text in ("12.5", "1,234", "7 %", "true", "high", "1e999")]
+    [12.5, 1234.0, 7.0, 1.0, nan, nan]
+    """
+    value = truth(text)
+    if value is None:
+        value = number(parts(text)[0], decimal)
+    return np.nan if value is None or abs(value) > LARGEST else value
 
 
 # ---------------------------------------------------------------- columns that are not measurements

@@ -24,15 +24,18 @@ def tables_of(
     buffer_bytes: int,
     on_blank_rows: Callable[[int], None] | None = None,
     spellings: dict[str, set[str]] | None = None,
+    on_no_numbers: Callable[[str, int], None] | None = None,
 ) -> dict[str, Table]:
     """Return the table in a file, under the name ""; or one per value of the site column.
 
     Rows at its end without any value, which some spreadsheets leave, are left out, and ``on_blank_rows`` is
     called with their number; without it they stay. The categories of recoded columns, as they are in the
-    file, are added to ``spellings``.
+    file, are added to ``spellings``. With ``on_no_numbers``, columns that must be numbers are declared
+    (``read_declared``).
     """
     marks = texts.DecimalMarks(reading.decimal, source.path, source.usual)
-    columns = [Column(name, source, reading, marks) for name in source.names]
+    declared = on_no_numbers is not None
+    columns = [Column(name, source, reading, marks, declared=declared) for name in source.names]
     split = source.names.index(reading.site_column) if reading.site_column is not None else None
     keep = [j for j in range(len(columns)) if j != split]
     spools: dict[str, Spool] = {}
@@ -61,6 +64,8 @@ def tables_of(
     for column in columns:
         if spellings is not None and column.spellings is not None:
             spellings.setdefault(column.name, set()).update(column.spellings)
+        if on_no_numbers is not None and column.no_numbers:
+            on_no_numbers(column.name, column.no_numbers)
     arrays = {name: spool.array() for name, spool in sorted(spools.items())}
     if not arrays and split is None:
         arrays[""] = np.zeros((0, len(keep)))
@@ -182,6 +187,20 @@ def read_table(
         raise InputError(f"{source.path}: no rows under its header")
     if whole:
         _check_recode(spellings, reading)
+    return table
+
+
+def read_declared(given: object, reading: Reading, on_no_numbers: Callable[[str, int], None]) -> Table:
+    """Return the rows of one file, database or table in memory, of which others know only the declaration.
+
+    No value of a row decides how another one is read, or whether the table is read: in the columns
+    ``reading.numbers`` a cell that is not a number counts as missing, the decimal mark is the declared one,
+    or a point, and there may be no rows. ``on_no_numbers`` is called with a column and the number of such
+    cells.
+    """
+    reading = replace(reading, site_column=None, decimal=reading.decimal or ".")
+    source = open_source(given, reading)
+    (table,) = tables_of(source, reading, reading.buffer_size, on_no_numbers=on_no_numbers).values()
     return table
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.readers import cell_text as texts
-from unpooled.data.readers.cell_text import Cells
+from unpooled.data.readers.cell_text import LARGEST, Cells
 from unpooled.data.readers.text_column import TextColumn
 from unpooled.data.summary_table import PEOPLE
 from unpooled.data.table import memory_limit, plain_name
@@ -21,7 +21,6 @@ from unpooled.errors import InputError
 from unpooled.typing import FloatArray
 
 MAX_CATEGORIES = 1000  # a text column with more is not kept
-LARGEST = 1e100  # of a number: its square, summed over all the rows and columns there can be, is finite
 _BUFFER_BYTES = 64 << 20
 
 
@@ -84,9 +83,21 @@ class Source:
 
 
 class Column(TextColumn):
-    """One column while it is read: the first values decide its kind, and later ones must fit it."""
+    """One column while it is read: the first values decide its kind, and later ones must fit it.
 
-    def __init__(self, name: str, source: Source, reading: Reading, marks: texts.DecimalMarks) -> None:
+    With ``declared``, a column that must be numbers is one from the start, and no cell decides anything about
+    another one: a cell that is not a number counts as missing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        reading: Reading,
+        marks: texts.DecimalMarks,
+        *,
+        declared: bool = False,
+    ) -> None:
         self.name, self._source, self._marks = name, source, marks
         self._na = reading.missing(name)
         self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
@@ -100,6 +111,9 @@ class Column(TextColumn):
             self.kind = ID  # not used for clustering
         self.sure = self.kind == CATEGORY or name in reading.numbers
         self._must = NUMBER if name in reading.numbers else None
+        self._declared = declared and name in reading.numbers
+        if self._declared:
+            self.kind = NUMBER
         self.categories: dict[str, int] = {}
         self.spellings: set[str] | None = set() if self._recode else None
         self._affix: str | None = None  # percent or a currency, the same in all cells
@@ -107,9 +121,13 @@ class Column(TextColumn):
         self._whole, self._counting, self._low, self._high = True, True, np.inf, -np.inf
         self._last = -np.inf
         self.seen = 0  # rows
+        self.no_numbers = 0  # cells of a declared column that count as missing and were not empty
 
     def codes(self, cells: Cells) -> FloatArray:
         """Return the numbers, or codes of categories, of the next cells (m,)."""
+        if self._declared:
+            self.seen += len(cells)
+            return self._declared_numbers(cells)
         values = self._coded(cells)
         if self.kind == NUMBER:
             self._check_size(values)
@@ -163,6 +181,25 @@ class Column(TextColumn):
             return codes[inverse]
         if self.kind == EMPTY and not np.isnan(values).all():
             self.kind = NUMBER
+        return values
+
+    def _declared_numbers(self, cells: Cells) -> FloatArray:
+        if isinstance(cells, np.ndarray) and cells.dtype.kind == "f":
+            lacks = np.isnan(cells)
+            with np.errstate(invalid="ignore"):
+                values = np.where(np.abs(cells) <= LARGEST, cells, np.nan)
+        else:
+            lacks = np.array([self.lacks(cell) for cell in cells], dtype=bool)
+            mark = self._marks.for_column(self.name)
+            values = np.array(
+                [
+                    np.nan if lack else texts.declared_number(str(cell), mark)
+                    for cell, lack in zip(cells, lacks, strict=True)
+                ]
+            )
+        self.no_numbers += int((np.isnan(values) & ~lacks).sum())
+        if self._na_numbers:
+            values[np.isin(values, self._na_numbers)] = np.nan
         return values
 
     def _check_size(self, values: FloatArray) -> None:
