@@ -201,7 +201,7 @@ def row(
 ) -> Row:
     """Return the row of a mean over runs.
 
-    >>> row(["k-means"], np.array([1.0, 2.0, 3.0, 2.0]), Published(2.1, digits=1)).verdict
+    >>> row(["k-means"], np.array([2.0, 2.1, 2.2, 2.0]), Published(2.1, digits=1)).verdict
     'matches'
     """
     n, sd = len(values), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
