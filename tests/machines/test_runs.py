@@ -90,7 +90,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
         file.write_bytes(data)
     assert_same(network.out("whole"), fit)
     assert (network.folder / "report.html").stat().st_size > 10_000
-    assert "people at 3 sites" in output
+    assert "people at 3 sites are described as one group" in output
     assert set((network.home / "runs").iterdir()) == before
     for site in network.files:  # the coordinator recorded and signed the last head of every site's log
         folder = network.site_folder(site)

@@ -28,7 +28,7 @@ from unpooled.typing import FloatArray, IntArray
 GROUP_SIZES = (5, 8, 11, 16, 25)
 MAX_FOUND = 0.05  # of the members, at 1% false alarms: what a proposed minimum group size allows
 _FALSE_ALARMS, _CLOSE = 0.01, 0.1
-_MAX_PEOPLE = 4000  # of a larger table so many are drawn
+_MAX_PEOPLE = 4000  # drawn at random from a larger table
 _PREDICATES, _PREDICATE_COLUMNS = 500, 3
 
 
