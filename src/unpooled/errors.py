@@ -22,6 +22,31 @@
     └── QueryRefusedError          a site refuses a question, with a reason that others may read
 """
 
+# The modules that extras install. A command that lacks one prints install_hint instead of a traceback.
+EXTRAS = {
+    "adbc_driver_manager": "postgresql",
+    "adbc_driver_postgresql": "postgresql",
+    "aiohttp": "pages",
+    "cryptography": "secure",
+    "distributed": "dask",
+    "duckdb": "duckdb",
+    "matplotlib": "figures",
+    "nvflare": "nvflare",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "openpyxl": "xlsx",
+    "pyarrow": "parquet",
+}
+
+
+def install_hint(extra: str) -> str:
+    """Return the sentence that says how to install an extra of unpooled.
+
+    >>> install_hint("secure")
+    "Install it with pip install '.[secure]' in the folder of unpooled."
+    """
+    return f"Install it with pip install '.[{extra}]' in the folder of unpooled."
+
 
 class UnpooledError(Exception):
     """The base class of all errors that unpooled raises on purpose."""

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from helpers import blobs, inertia_of, pooled, split, watched
-from unpooled import DWF, FKM, KFed, Lloyd, Restarts, Robust, Simulation, run
+from unpooled import DWF, FKM, Fuzzy, KFed, Lloyd, Restarts, Robust, Simulation, run
+from unpooled.algorithms.registry import METHODS
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Algorithm
+from unpooled.protocol.algorithm import Algorithm, Wrapper
 from unpooled.protocol.questions.cluster_sums import AskMoments
 
 
@@ -117,3 +118,22 @@ def test_a_state_of_another_class_is_refused(hard):
 
     with pytest.raises(InputError, match=r"int is not a State\. Derive it"):
         run(Bare(), Simulation.from_rows(hard))
+
+
+def levels(algorithm):
+    return [algorithm, *levels(algorithm.inner)] if isinstance(algorithm, Wrapper) else [algorithm]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_number_of_restarts_is_the_number_of_starts(name):
+    """The starts of one ``Restarts`` are all that run: no method multiplies them by its own."""
+    built = METHODS[name](k=3).with_restarts(4).build()
+    assert [one.n for one in levels(built) if isinstance(one, Restarts)] in ([4], [])  # Dual has other starts
+    assert built.innermost.n_starts == 4 or isinstance(built, Restarts)
+
+
+@pytest.mark.parametrize("wrap", [lambda method: Restarts(method, 2), Scaled])
+def test_a_wrapper_has_the_settings_of_its_method(wrap):
+    method = Fuzzy(k=3, m=1.5, participation=0.5, min_cluster_size=7)
+    wrapped = wrap(method)
+    assert (wrapped.fuzzifier, wrapped.participation, wrapped.min_cluster_size) == (1.5, 0.5, 7)

@@ -1,16 +1,18 @@
 """The command line: what it prints, and how it fails."""
 
+import os
 import re
 import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from unpooled import __version__
 from unpooled.algorithms.registry import citation, list_methods
 from unpooled.app.cli import app
-from unpooled.errors import InputError
+from unpooled.errors import EXTRAS, InputError
 
 runner = CliRunner()
 ANALYSE = ["fit", "predict", "export", "certify", "resume", "release"]
@@ -26,6 +28,77 @@ def test_help_names_the_commands():
     ]
     assert titles == list(panels)
     assert re.findall(r"^│ ([a-z]+) ", result.stdout, re.M) == COMMANDS
+
+
+def every_command(group, *path):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+COMMAND_LIST = dict(every_command(get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMAND_LIST, ids=" ".join)
+def test_the_help_of_a_command_fits_80_columns_and_names_no_type_of_python(path):
+    result = runner.invoke(app, [*path, "--help"])
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    assert not re.search(r"<(str|int|float|bool|path|list)|[{}]", result.stdout)
+    usage = next(line for line in result.stdout.splitlines() if line.startswith(" Usage:"))
+    assert re.fullmatch(r" Usage: [a-z- ]+\[OPTIONS\]( \[?[A-Z-]+(\.\.\.)?\]?)* *", usage)
+
+
+def options_shown(text):
+    return set(re.findall(r"^│[ *]+(--[a-z-]+|-k)", text, re.M))
+
+
+def test_fit_lists_its_common_options_and_all_of_them_on_request():
+    common = options_shown(runner.invoke(app, ["fit", "--help"]).stdout)
+    every = options_shown(runner.invoke(app, ["fit", "--help-all"]).stdout)
+    assert len(common) <= 24
+    assert common < every
+    options = {max(one.opts, key=len) for one in COMMAND_LIST["fit",].params if one.opts[0].startswith("-")}
+    assert every == options | {"--help"}
+    assert options_shown(runner.invoke(app, ["fit", "--help"]).stdout) == common  # again
+
+
+def test_bash_completes_commands_and_options():
+    def complete(words, position):
+        environment = {"_UNPOOLED_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
+        code = "import sys; sys.argv[0] = 'unpooled'; from unpooled.app.cli import app; app()"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True
+        )
+        return done.stdout.split()
+
+    assert complete("unpooled fe", "1") == ["federation"]
+    assert complete("unpooled site su", "2") == ["summarize"]
+    assert "--method" in complete("unpooled fit --me", "2")
+
+
+@pytest.mark.parametrize("path", COMMAND_LIST, ids=" ".join)
+def test_a_command_without_the_packages_of_extras_ends_in_one_line(path, tmp_path):
+    """Every argument is an empty folder: the command fails, and never with a traceback."""
+    modules = "".join(f"sys.modules[{name!r}] = None; " for name in EXTRAS)
+    code = f"import sys; {modules}from unpooled.app.cli import app; app()"
+    arguments = [str(tmp_path) for one in COMMAND_LIST[path].params if not one.opts[0].startswith("-")]
+    done = subprocess.run([sys.executable, "-c", code, *path, *arguments], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    if done.returncode == 1:
+        assert done.stderr.startswith("unpooled: ") or done.stderr == "Aborted.\n"  # it asks first
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("group", ["site", "federation"])
+def test_the_help_of_a_group_lists_its_commands(group):
+    result = runner.invoke(app, [group, "--help"])
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    listed = re.findall(r"^│ ([a-z][a-z-]*) ", result.stdout, re.M)
+    assert sorted(listed) == sorted(path[1] for path in COMMAND_LIST if path[0] == group)
 
 
 def test_version():

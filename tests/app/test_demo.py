@@ -84,5 +84,5 @@ def test_without_matplotlib_it_prints_how_to_install_it(result, tmp_path, monkey
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = text_of(lambda console: main(tmp_path, console))
     assert "No row left its island." in text
-    assert "pip install 'unpooled[figures]'" in text
+    assert "pip install '.[figures]'" in text
     assert not (tmp_path / FIGURE).exists()

@@ -781,8 +781,8 @@ def test_errors_are_one_line(tmp_path, north):
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "unpooled: the page needs aiohttp, which is not installed. Use pip install 'unpooled[pages]', or "
-        "--text, or --html FILE.\n"
+        "unpooled: the page needs aiohttp, which is not installed. Install it with pip install "
+        "'.[pages]' in the folder of unpooled. Or use --text, or --html FILE.\n"
     )
 
 

@@ -17,8 +17,8 @@ AUTHORITY = Identity.new()
 class SlowCoordinator:
     """It stops between two stages for as long as it likes, and begins an exchange anew with other keys."""
 
-    def __init__(self, sites):
-        self.sites, self.refused = sites, {}
+    def __init__(self, sites, authority=AUTHORITY):
+        self.sites, self.refused, self._authority = sites, {}, authority
         self._participants = None
 
     def _post(self, name, request_id, *parts):
@@ -36,7 +36,9 @@ class SlowCoordinator:
         if self._participants is None:
             identities = tuple(keys[name].data[:32].tobytes().hex() for name in names)
             participants = Participants(request_id.run, tuple(names), identities)
-            self._participants = replace(participants, signature=AUTHORITY.sign(participants.statement).hex())
+            self._participants = replace(
+                participants, signature=self._authority.sign(participants.statement).hex()
+            )
         self._part, self._request_id, self._came = Part("total", question, transform, 0), request_id, None
         terms = SumParameters(
             request_id,

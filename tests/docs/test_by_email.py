@@ -45,7 +45,7 @@ def machines(tmp_path):
 
 def test_the_page_as_three_people(machines, monkeypatch):
     (_, installed), *blocks = steps()
-    assert installed == ["pip install 'unpooled[secure]'"]
+    assert installed == ["pip install '.[secure]'"]
     study = re.search(r"```toml\n(.*?)```", PAGE, re.S)[1]
     shown = {}
     for number, (person, lines) in enumerate(blocks):

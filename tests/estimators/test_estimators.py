@@ -259,7 +259,7 @@ def test_every_method_by_name(data, labels, name):
     result = model(method=name, n_init=3, participation=0.8, max_rounds=20).fit(data, sites=labels)
     assert result.inertia_ < 1.2 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
     assert result.labels_.tolist() == result.predict(data).tolist()
-    algorithm = result.algorithm_ if name in ("lloyd", "dual") else result.algorithm_.inner  # own restarts
+    algorithm = result.algorithm_.innermost
     assert type(algorithm) is METHODS[name]
     assert (algorithm.k, algorithm.participation, algorithm.max_rounds) == (3, 0.8, 20)
 

@@ -475,6 +475,6 @@ FederatedKMeans(2, secure=True).fit(np.arange(12.0).reshape(6, 2), sites=list("a
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (
-        "InputError: secure sums and summary files need the package cryptography: pip install "
-        "'unpooled[secure]'" in done.stderr
+        "InputError: secure sums and summary files need the package cryptography. Install it with "
+        "pip install '.[secure]' in the folder of unpooled." in done.stderr
     )

@@ -6,6 +6,8 @@ from sklearn.datasets import make_blobs
 
 from unpooled import FederatedKMeans, Fuzzy, Gaussian, KFed, Lloyd, LocalFederation, SecureSums, run
 from unpooled.algorithms.scaled import Scaled
+from unpooled.app.cli import app
+from unpooled.app.pages.audit_page import protected
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.transforms import Affine
 from unpooled.evaluation.analysis import Analysis
@@ -15,6 +17,7 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.audit.attack import attack, on_log
 from unpooled.site.audit.known_sums import CellDisclosures, Space, disclosed_in
+from unpooled.site.audit.overview import read
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -206,15 +209,27 @@ def test_sums_with_noise_added_give_no_row():
     assert len(found_in(*disclosed).rows) == 0
 
 
-def test_secure_sums_give_no_row(tmp_path):
+def test_masked_answers_are_counted_and_not_judged(tmp_path, capsys):
     X, _ = make_blobs(300, 2, centers=3, random_state=3)
-    rules = parse('format = 1\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"')
+    rules = parse(
+        'format = 1\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"\nmax_equations = 1'
+    )
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, random_state=0, secure=True).fit_federation(
         LocalFederation(sites, secure=SecureSums())
     )
+    for site in sites:
+        site.close()
     found = on_log(tmp_path / "east" / "log.jsonl")
     assert (found.cells, len(found.rows)) == (0, 0)
+    assert found.masked == sum(run.masked for run in read(tmp_path / "east" / "log.jsonl").runs) > 5
+    with pytest.raises(SystemExit) as done:
+        app(["site", "log", str(tmp_path / "east"), "--attack"])
+    assert not done.value.code
+    out = capsys.readouterr().out
+    assert f"{found.masked} answers were masked and are not judged here" in out
+    assert "0 rows" not in out
+    assert "0 rows" not in " ".join(protected(read(tmp_path / "east" / "log.jsonl")))
 
 
 def test_refusals_weights_and_an_empty_log(tmp_path):

@@ -154,9 +154,6 @@ class Fuzzy(Method, method="fuzzy"):
             tie_tolerance=1e-6, drop=self.local_steps == 1, score_slack=1.005, duplicate_distance=0.02
         )
 
-    def with_restarts(self, n: int | None) -> Self:
-        return self if n is None else replace(self, n_starts=n)
-
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
         if not self.unit_start:
             return (yield from super().seeds(sites, count, rng))

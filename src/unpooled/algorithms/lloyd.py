@@ -14,8 +14,7 @@ is the mean, column by column, of the rows that have it: k-POD of Chi, Chi and B
 Statistician 70, 2016), whose filled cells add nothing to the sums. See docs/methods/missing.md for the proof.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -79,9 +78,6 @@ class Lloyd(Method, method="lloyd"):
                 "--missing keep: the start k-fed needs rows without missing values. Use init adaptive"
             )
         return LloydWithMissing(**{f.name: getattr(self, f.name) for f in fields(self)})
-
-    def with_restarts(self, n: int | None) -> Self:
-        return self if n is None else replace(self, n_starts=n)
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[LloydState]:
         seeding = yield from self.seeds(sites, 1, rng)

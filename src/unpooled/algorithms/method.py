@@ -166,6 +166,8 @@ class Method(Message, Algorithm[Any], abstract=True):
     def with_restarts(self, n: int | None) -> Algorithm[Any]:
         from unpooled.algorithms.restarts import DEFAULT_RESTARTS, Restarts
 
+        if self.restart_rules is not None:  # the starts run side by side
+            return self if n is None else replace(self, n_starts=n)  # type: ignore[call-arg]
         n = DEFAULT_RESTARTS if n is None else n
         return self if n == 1 else Restarts(self, n)
 

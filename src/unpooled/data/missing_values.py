@@ -30,6 +30,10 @@ class PreparationWithMissing(Preparation):
 
     keeps_missing = True
 
+    @property
+    def keeps_all_rows(self) -> bool:
+        return False
+
     def check(self, X: object) -> None:
         if isinstance(X, BoundedTable):
             raise QueryRefusedError(

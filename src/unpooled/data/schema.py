@@ -377,6 +377,9 @@ class AskColumns(Question[ColumnTotals]):
         categories = sum(len(named) + 1 for named in self.categories)
         return {**super().lengths(), "p": len(self.numbers), "categories": categories}
 
+    def equations(self, *, all_rows: bool = True) -> int:
+        return 1  # of every column: the sum over the rows that have a value in it, or over complete rows
+
     def _totals(self, table: Table, batch: SiteBatch) -> ColumnTotals:
         numbers, codes = table.places(self.numbers), table.places(self.categorical)
         places = [self._places(j, table) for j in range(len(self.categorical))]

@@ -35,6 +35,10 @@ class Affine(Transform):
     shift: FloatArray  # (d,)
     scale: FloatArray  # (d,) > 0
 
+    @property
+    def keeps_all_rows(self) -> bool:
+        return True
+
     def check(self, X: object) -> None:
         """Refuse anything but one number, or one per column: one per row would reveal the number of rows."""
         for numbers in (self.shift, self.scale):
@@ -207,6 +211,10 @@ class Preparation(Transform):
     @property
     def width(self) -> int:
         return sum(column.width for column in self.columns)
+
+    @property
+    def keeps_all_rows(self) -> bool:
+        return not self.drop
 
     @property
     def outputs(self) -> tuple[tuple[str, str], ...]:

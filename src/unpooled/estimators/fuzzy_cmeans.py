@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
-from unpooled.algorithms import Fuzzy, Restarts
+from unpooled.algorithms import Fuzzy
 from unpooled.algorithms.restarts import DEFAULT_RESTARTS
 from unpooled.algorithms.scaled import Scaled
 from unpooled.data import validation as inputs
@@ -147,12 +147,9 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             local_steps=self.local_steps,
             weights=self.weights,  # type: ignore[arg-type]
             unit_start=unit,
-            n_starts=restarts if self.merge == "avg1" else 1,
             **settings,
         )
-        algorithm: Algorithm[Any] = method
-        if restarts > 1 and method.restart_rules is None:
-            algorithm = Restarts(method, restarts)
+        algorithm = method.with_restarts(restarts)
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ the score

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 from unpooled.protocol.site_id import SiteId
 
 if TYPE_CHECKING:  # a server's supervisor needs neither, nor all that they import
@@ -79,5 +79,5 @@ def engine(name: str) -> Engine:
     if name not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
     if find_spec(name) is None:
-        raise InputError(f"the engine {name} is not installed. Install it: pip install 'unpooled[{name}]'")
+        raise InputError(f"the engine {name} is not installed. {install_hint(name)}")
     return cast(Engine, import_module(ENGINES[name]))

@@ -34,6 +34,11 @@ class Transform(Message, abstract=True):
         False  # True if missing cells stay missing: NaN in the rows that it returns
     )
 
+    @property
+    def keeps_all_rows(self) -> bool:
+        """True if no row is left out because of its values."""
+        return False
+
     def check(self, X: Any) -> None:
         """Raise QueryRefusedError unless it suits the columns of ``X``: single rows must not make it fail."""
 
@@ -347,6 +352,18 @@ class Wrapper(Message, Algorithm[S], abstract=True):
     def init(self) -> str | FloatArray:
         return self.inner.init
 
+    @property
+    def participation(self) -> float:
+        return self.inner.participation
+
+    @property
+    def min_cluster_size(self) -> int:
+        return self.inner.min_cluster_size
+
+    @property
+    def fuzzifier(self) -> float | None:
+        return self.inner.fuzzifier
+
     def build(self) -> Self:
         return replace(self, inner=self.inner.build())
 
@@ -403,7 +420,10 @@ def _merge_key(ask: Ask[Any]) -> tuple[object, ...] | None:
     if not isinstance(question, Question) or (sets := _axis_of_sets(type(question))) is None:
         return None
     names: tuple[str, ...] = type(question).__match_args__
-    rest = tuple(getattr(question, n) if n not in sets else getattr(question, n).shape[1:] for n in names)
+    rest = tuple(
+        getattr(question, name).shape[1:] if name in sets else _hashable(getattr(question, name))
+        for name in names
+    )
     return ask.verb, ask.sites, id(ask.transform), type(question), rest
 
 
@@ -459,6 +479,10 @@ def _key(ask: Ask[Any]) -> tuple[object, ...]:
     if not isinstance(question, Question):
         return (id(ask),)
     names: tuple[str, ...] = type(question).__match_args__
-    values = (getattr(question, name) for name in names)
-    held = tuple((v.shape, v.dtype, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values)
-    return ask.verb, ask.sites, id(ask.transform), type(question), held
+    values = tuple(_hashable(getattr(question, name)) for name in names)
+    return ask.verb, ask.sites, id(ask.transform), type(question), values
+
+
+def _hashable(value: object) -> object:
+    """A key that is equal for equal fields of questions, arrays among them."""
+    return (value.shape, value.dtype, value.tobytes()) if isinstance(value, np.ndarray) else value

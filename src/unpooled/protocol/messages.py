@@ -118,6 +118,7 @@ class Question(Message, Generic[R], abstract=True):
 
     reads: ClassVar[InputKind] = ""
     supports_missing: ClassVar[bool] = False  # True if it can be answered from rows with missing cells
+    sums_add_up: ClassVar[bool] = False  # True if the sums of its cells add up to those of all rows
 
     def answer_all(self, batch: SiteBatch) -> list[R] | ReplyBatch[R]:
         raise InputError(f"{type(self).__name__} does not say how it is answered")
@@ -206,6 +207,19 @@ class Question(Message, Generic[R], abstract=True):
                 places = max(places, prod(length for axis, length in axes if axis != "d"))
         return places * repeats
 
+    def equations(self, *, all_rows: bool = True) -> int:
+        """Return how many linear equations about rows the sum of the replies adds to that of all rows.
+
+        A figure is a sum over rows in every column, with one weight for each row. The number of different
+        weights is at most the number of entries of the largest figure, columns aside. If the cells add up to
+        the sum of all rows (``all_rows``: the transform leaves none out), each set has one less. InputError
+        if an axis of the reply has no bound.
+        """
+        known = {**self.max_lengths(), **self.lengths(), "d": 1}
+        sizes = [self._entries(name, axes, known) for name, axes in _figure_axes(type(self))]
+        cells = max(sizes, default=0)
+        return cells - cells // max(known.get("k", 1), 1) if self.sums_add_up and all_rows else cells
+
     def reply_numbers(self, d: int) -> int:
         """Return the largest number of numbers in one site's reply, by the declared shapes, for d columns.
 
@@ -214,16 +228,17 @@ class Question(Message, Generic[R], abstract=True):
         if self.undeclared():
             return 0
         known = {"d": d, **self.max_lengths(), **self.lengths()}
-        numbers = 0
-        for name, axes in _figure_axes(type(self)):
-            unbounded = [axis for axis in axes if not axis.isdigit() and axis not in known]
-            if unbounded:
+        return sum(self._entries(name, axes, known) for name, axes in _figure_axes(type(self)))
+
+    def _entries(self, name: str, axes: tuple[str, ...], known: Mapping[str, int]) -> int:
+        """The number of entries of a figure of the reply; InputError if one of its axes has no bound."""
+        for axis in axes:
+            if not axis.isdigit() and axis not in known:
                 raise InputError(
-                    f"{codec.name_of(type(self))} does not bound the axis {unbounded[0]} of {name} in its "
+                    f"{codec.name_of(type(self))} does not bound the axis {axis} of {name} in its "
                     "reply. Its method max_lengths() can bound it."
                 )
-            numbers += prod(int(axis) if axis.isdigit() else known[axis] for axis in axes)
-        return numbers
+        return prod(int(axis) if axis.isdigit() else known[axis] for axis in axes)
 
 
 @declarations.once

@@ -20,6 +20,7 @@ from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, site
 from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.chain import AskedPart, Exchange, Next, Step, VisibleRows, refused
+from unpooled.site.equation_budget import EquationBudget
 from unpooled.site.guards import SingleSourceGuard
 from unpooled.site.ledger import Ledger, RunLimits
 
@@ -314,12 +315,20 @@ class LedgerStep(Step):
     """Record a release before it leaves: the source of the run, its rounds and, with noise, the answer.
 
     ``limits`` are those on runs and rounds of a site without a privacy budget; a charge counts them itself.
+    ``equations`` is the budget of a site whose rows are in secure sums.
     """
 
     name = "ledger"
 
-    def __init__(self, ledger: Ledger, source: SingleSourceGuard, limits: RunLimits | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        source: SingleSourceGuard,
+        limits: RunLimits | None = None,
+        equations: EquationBudget | None = None,
+    ) -> None:
         self._ledger, self._source, self._limits = ledger, source, limits
+        self._equations = equations
 
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
         response = call_next(exchange)
@@ -329,6 +338,8 @@ class LedgerStep(Step):
         self._source.begin(request.request_id.run)
         if self._limits is not None:
             self._ledger.charge(request.request_id, request.digest, 0.0, self._limits)
+        if self._equations is not None:
+            self._equations.charge(exchange)
         if any(isinstance(asked.part.question, PrivateQuestion) for asked in exchange.parts):
             self._ledger.keep(request.request_id, request.digest, codec.encode(response))
         return response

@@ -49,6 +49,7 @@ purposes = {purposes}\t# known: word for word, as studies name them; "*": any
 [aggregation]
 secure = {secure}\t# secure sums: off | preferred | required
 min_sites = {min_sites}\t# fewest sites in a secure sum
+max_equations = {max_equations}\t# raw: equations about rows in secure sums, as a share of the rows
 {dp}
 [wire]
 max_message_bytes = {max_message_bytes}
@@ -100,6 +101,7 @@ def to_toml(policy: Policy) -> str:
         **{name: getattr(policy.studies, name) for name in policy.studies.__dataclass_fields__},
         "secure": policy.aggregation.secure,
         "min_sites": policy.aggregation.min_sites,
+        "max_equations": policy.aggregation.max_equations,
         "max_message_bytes": policy.wire.max_message_bytes,
     }
     rules = {name: _toml(value) for name, value in values.items()}
@@ -325,7 +327,18 @@ def _dp_protects(policy: Policy) -> list[str]:
 
 
 def _raw_protects(policy: Policy) -> list[str]:
-    return ["Only the contract with the partners protects single rows."]
+    share = policy.aggregation.max_equations
+    sentences = ["Only the contract with the partners protects single rows."]
+    if policy.aggregation.secure != "off":
+        sentences.append(
+            "Secure sums over rows protect the site's totals. They do not protect rows: the coordinator can "
+            "compute most rows of all sites together from the sums of an ordinary run."
+            if share == 1
+            else "Secure sums over rows protect the site's totals. From all of them together, linear algebra "
+            f"gives at most {share * 100:g}% of the site's rows: the site counts the equations that they "
+            "open, and refuses more."
+        )
+    return sentences
 
 
 _PROTECTS = {"summary": _summary_protects, "dp": _dp_protects, "raw": _raw_protects}

@@ -1,4 +1,4 @@
-"""The ledger of a site in one SQLite file: releases, privacy spent, answers paid for, state of secure sums.
+"""The ledger of a site in one SQLite file: releases, budgets spent, answers paid for, state of secure sums.
 
 It is written before anything is released, in full sync, so a kill at any moment can only make it count too
 much, never too little. Every write is a link of a chain (``chained_file``), and a link keeps what was
@@ -6,16 +6,18 @@ written. When a site is opened, and by ``unpooled site log --verify``, the chain
 tables must hold what it says and nothing else.
 
 A site has one ledger for all its federations. Runs, answers, secure sums and pinned keys belong to one
-federation, so a run has nothing in common with a run of the same name in another one. The privacy spent and
-the number of runs are counted over all of them.
+federation, so a run has nothing in common with a run of the same name in another one. The privacy spent, the
+equations opened and the number of runs are counted over all of them.
 """
 
+import json
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from unpooled.errors import LedgerError, QueryRefusedError
 from unpooled.protocol.exchange import RequestId
@@ -192,6 +194,42 @@ class Ledger(ChainedFile):
             self._key(request_id, request),
         ).fetchone()
         return None if row is None else bytes(row[0])
+
+    def equations(self) -> int:
+        """The number of equations about rows that secure sums opened, in all federations."""
+        return sum(int(entry[-1]) for entry in self._equations())
+
+    def open_equations(self, request_id: RequestId, queries: str, number: int, max_number: float) -> None:
+        """Record that a secure sum over rows opens equations; the same sum again opens none.
+
+        ``queries`` is the digest of the queries that are summed. A coordinator that was killed may ask for
+        the same sum under new keys, and gets the same numbers.
+
+        Raises
+        ------
+        QueryRefusedError
+            If more than ``max_number`` would be open, with the one of the sum over all rows.
+        """
+        key = [*self._key(request_id, queries)]
+        with self.transaction():  # no other sum between the check and this one
+            if any(entry[1:-1] == key for entry in self._equations()):
+                return
+            before = self.equations()
+            if 1 + before + number > max_number:
+                raise QueryRefusedError(
+                    f"the equation budget does not allow it: secure sums over rows of this site may open "
+                    f"{int(max_number)} equations in all, the sum over all rows included. They opened "
+                    f"{1 + before if before else 0} so far, and this query would open "
+                    f"{number if before else number + 1} more. Use summary tables with secure sums, or ask "
+                    "for fewer clusters in fewer rounds."
+                )
+            with self._writing("equations", *key, number):
+                pass
+
+    def _equations(self) -> list[list[Any]]:
+        """The links that record equations; only the chain has them."""
+        where = "WHERE entry LIKE '[\"equations\",%' ORDER BY seq"
+        return [json.loads(text) for (text,) in self._db.execute(f"SELECT entry FROM chain {where}")]  # noqa: S608
 
     # ------------------------------------------------------------ runs
 

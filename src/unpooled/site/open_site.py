@@ -39,6 +39,7 @@ from unpooled.site.chain_steps import (
     TransactionStep,
     TransformStep,
 )
+from unpooled.site.equation_budget import EquationBudget
 from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.folder_consistency import check_registry, check_site_folder
 from unpooled.site.folder_place import check_place
@@ -208,8 +209,16 @@ def _chain(
         None if mask is None else MaskStep(mask),
         study,
         erasures,
-        LedgerStep(ledger, single_source, limits),
+        LedgerStep(ledger, single_source, limits, _equations(policy, source, ledger)),
     )
+
+
+def _equations(policy: Policy, source: "AnswerSource", ledger: Ledger) -> EquationBudget | None:
+    """The equation budget of a site that answers from raw rows; None: secure sums are not limited."""
+    share = policy.aggregation.max_equations
+    if policy.protect.mode != "raw" or share == 1:
+        return None
+    return EquationBudget(ledger, share * len(source.X))
 
 
 def _secure_sums_only(policy: Policy, study: StudyGuard | None) -> SecureSumsOnlyGuard | None:

@@ -113,6 +113,7 @@ class Aggregation:
 
     secure: Literal["off", "preferred", "required"] = "preferred"
     min_sites: int = 3
+    max_equations: float = 0.05  # raw: equations about rows in secure sums, as a share of the rows; 1: any
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,10 @@ def _check(policy: Policy) -> None:
     for label, number, minimum in minima:
         if number < minimum:
             raise PolicyError(f"{label} must be at least {minimum}, got {number}")
+    if not 0 <= policy.aggregation.max_equations <= 1:
+        raise PolicyError(
+            f"[aggregation] max_equations must be from 0 to 1, got {policy.aggregation.max_equations:g}"
+        )
     if not policy.jobs.modules:  # otherwise ``check_methods`` does: reading a policy imports nothing
         _check_algorithms(policy.jobs.algorithms, METHOD_NAMES)
     try:

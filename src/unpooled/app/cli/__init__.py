@@ -3,8 +3,6 @@
 Exit codes: 0 for success, 1 for an error with one line on stderr, 2 for wrong usage; ``status`` has more.
 """
 
-import typer
-
 from unpooled.app.cli import (  # noqa: F401  (these modules add commands to site and federation)
     export_command,
     federation_run,
@@ -15,6 +13,7 @@ from unpooled.app.cli import (  # noqa: F401  (these modules add commands to sit
     table_commands,
 )
 from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import Commands, OnLinux, WithAdvancedOptions, in_order
 from unpooled.app.cli.compare_command import compare
 from unpooled.app.cli.federation_commands import federation
 from unpooled.app.cli.fit_command import fit, resume
@@ -25,10 +24,9 @@ from unpooled.app.cli.site_commands import site
 _ANALYSE = ("fit", "predict", "export", "certify", "resume", "release")
 _RESEARCH = ("compare", "methods", "example")
 
-app = typer.Typer(
-    cls=o.in_order(*_ANALYSE, "site", "federation", *_RESEARCH, base=o.OneLineErrors),
+app = Commands(
+    cls=in_order(*_ANALYSE, "site", "federation", *_RESEARCH),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Cluster data that cannot be pooled.",
     epilog="Begin with: unpooled example heart, then "
@@ -37,12 +35,12 @@ app = typer.Typer(
 )
 app.callback()(o.version)
 
-app.command(rich_help_panel="Analyse")(fit)
+app.command(rich_help_panel="Analyse", cls=WithAdvancedOptions)(fit)
 app.command(rich_help_panel="Analyse")(predict)
 app.command(rich_help_panel="Analyse")(export)
 app.command(rich_help_panel="Analyse")(certify)
 app.command(rich_help_panel="Analyse")(resume)
-app.command(rich_help_panel="Analyse", cls=o.OnLinux)(release)
+app.command(rich_help_panel="Analyse", cls=OnLinux)(release)
 _SITE = (
     "init",
     "policy",
@@ -54,10 +52,11 @@ _SITE = (
     "join",
     "start",
     "stop",
+    "confirm",
     "status",
 )
 _RECORDS = ("log", "dpia", "keys", "erase", "prune", "backup", "restore")
-app.add_typer(site, name="site", cls=o.in_order(*_SITE, *_RECORDS), rich_help_panel="Site")
+app.add_typer(site, name="site", cls=in_order(*_SITE, *_RECORDS), rich_help_panel="Site")
 _BY_FILES = ("key", "receive")
 _FEDERATION = (
     *_BY_FILES,
@@ -71,7 +70,7 @@ _FEDERATION = (
     "remove",
     "export-job",
 )
-app.add_typer(federation, name="federation", cls=o.in_order(*_FEDERATION), rich_help_panel="Coordinate")
-app.command(rich_help_panel="Research")(compare)
+app.add_typer(federation, name="federation", cls=in_order(*_FEDERATION), rich_help_panel="Coordinate")
+app.command(rich_help_panel="Research", cls=WithAdvancedOptions)(compare)
 app.command(rich_help_panel="Research")(methods)
 app.command(rich_help_panel="Research")(example)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import Commands, OnLinux
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.errors import InputError
 
 if TYPE_CHECKING:
     from unpooled.federation.provisioning.federation_folder import FederationFolder
 
-federation = typer.Typer(
+federation = Commands(
     no_args_is_help=True, help="Coordinate a federation: invite and admit sites, serve it, run studies."
 )
 
@@ -41,7 +41,7 @@ def check_federation(folder: Path, site_command: str) -> None:
         raise InputError(f"{folder} is the folder of a site; use unpooled site {site_command} {folder}")
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 def init(
     folder: FederationArgument,
     name: Annotated[str, typer.Option(help="Name of the federation.")],
@@ -66,7 +66,7 @@ def init(
         typer.echo(f"send to {one}: {make_invitation(created, one, days=valid_days)}")
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 def invite(
     folder: FederationArgument,
     site: Annotated[str, typer.Argument(help="The name of the site.")],
@@ -88,7 +88,7 @@ def invite(
     typer.echo(f"send to {site}: {make_invitation(add(folder, site, again), site, days=valid_days)}")
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 def admit(
     folder: FederationArgument,
     site: Annotated[
@@ -184,7 +184,7 @@ def _admit_again(folder: Path, site: str, reason: str) -> None:
     )
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 def remove(
     folder: FederationArgument,
     site: Annotated[str | None, typer.Argument(help="The name of the site to remove.")] = None,
@@ -222,7 +222,7 @@ def remove(
         typer.echo(f"removed: {', '.join(removed)}" if removed else "nothing to remove")
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 def watch(folder: FederationArgument, port: Port = 0) -> None:
     """Watch the sites and runs of a federation on a page that only this machine opens.
 
@@ -239,7 +239,7 @@ def watch(folder: FederationArgument, port: Port = 0) -> None:
     serve_page(folder, FederationState(folder), monitor_page, port)
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 def serve(
     folder: FederationArgument,
     listen: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.federation_commands import FederationArgument, federation
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
 from unpooled.app.cli.run_and_print import run_and_print
@@ -79,7 +80,7 @@ def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, 
     return {**texts, "created": created, "expires": end}
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 @o.takes_options
 def run(
     folder: FederationArgument,
@@ -141,7 +142,7 @@ def run(
     run_and_print(job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared)
 
 
-@federation.command(cls=o.OnLinux)
+@federation.command(cls=OnLinux)
 @o.takes_options
 def export_job(
     job_folder: Annotated[Path, typer.Argument(help="Job folder to write, for NVFLARE's console.")],

@@ -7,6 +7,7 @@ import typer
 
 from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import HelpAll
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
 from unpooled.app.cli.run_and_print import run_and_print
 
@@ -29,6 +30,7 @@ def fit(
     timings: o.Timings = False,
     site_column: o.SiteColumn = None,
     dask: o.Dask = None,
+    help_all: HelpAll = False,
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
 

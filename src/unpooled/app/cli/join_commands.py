@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.federation_commands import print_event
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
 from unpooled.app.cli.outputs import FolderOutput, check
@@ -47,7 +48,7 @@ _ASK_WHY = 10.0  # seconds without a connection before a site looks for the reas
 _ASK_AGAIN = 2.0  # seconds between two requests for admission
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 @o.takes_options
 def join(
     folder: Annotated[Path, typer.Argument(help="The folder of the site, made if needed.")],
@@ -102,7 +103,7 @@ def join(
     _serve(place, membership, settings, background)
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 @o.takes_options
 def start(
     folder: SiteFolderArgument,
@@ -277,7 +278,7 @@ def _serve_all(place: "SiteFolder", memberships: "list[SiteMembership]") -> None
     supervise_all(commands, place.path, print_event)
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 def stop(folder: SiteFolderArgument, federation: FederationName = "") -> None:
     """Stop the processes of a site, for all federations or for one.
 
@@ -296,7 +297,7 @@ def stop(folder: SiteFolderArgument, federation: FederationName = "") -> None:
     typer.echo("stopped" if any(stopped) else "was not running")
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 def confirm(
     folder: SiteFolderArgument,
     by: Annotated[str, typer.Option(help="The person who confirms it (default: this account).")] = "",

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-HOW, READ, PREPARE = "Clustering", "Reading files", "Preparation"
-PRIVATE, PROTECT = "Differential privacy", "Protection"
+# The panels of --help. `unpooled fit --help` leaves out the last three; --help-all shows them.
+HOW, PREPARE, PROTECT = "Clustering", "Columns and preparation", "Protection"
+MORE_HOW, MORE_PROTECT, READ = "Further clustering options", "Further protection options", "Reading files"
 
 FILES = "CSV (also .tsv, .txt, .gz, .zst), Parquet, .xlsx, .npy, .npz, SQLite, DuckDB"  # that are read
 
@@ -17,7 +18,7 @@ Method = Annotated[
 ]
 Module = Annotated[
     list[str] | None,
-    typer.Option(help="An installed module with additional methods.", rich_help_panel=HOW),
+    typer.Option(help="An installed module with additional methods.", rich_help_panel=MORE_HOW),
 ]
 RestartCount = Annotated[
     int,
@@ -25,12 +26,12 @@ RestartCount = Annotated[
         help="Number of restarts, all in the same round trips; the best one is kept.", rich_help_panel=HOW
     ),
 ]
-MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=HOW)]
+MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=MORE_HOW)]
 MinClusterSize = Annotated[
     int | None,
     typer.Option(
         help="With --protect raw: suppress groups of fewer rows (default: 5).",
-        rich_help_panel=PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 MinGroupSize = Annotated[
@@ -53,7 +54,7 @@ OneRowPerPerson = Annotated[
     typer.Option(
         "--one-row-per-person",
         help="Declare that every row is a different person. The declaration is recorded.",
-        rich_help_panel=PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 NotAPerson = Annotated[
@@ -61,14 +62,14 @@ NotAPerson = Annotated[
     typer.Option(
         help="Columns that do not identify people although they look like it: device. The declaration is "
         "recorded.",
-        rich_help_panel=PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Sensitive = Annotated[
     str | None,
     typer.Option(
         help="Sensitive columns, which do not decide who is grouped with whom: hiv,abuse",
-        rich_help_panel=PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Diverse = Annotated[
@@ -76,20 +77,21 @@ Diverse = Annotated[
     typer.Option(
         help="Sensitive columns of which no group may have too many equal values: diagnosis. In a group, the "
         "share of a value exceeds its share in the table by at most 30 percentage points.",
-        rich_help_panel=PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Log = Annotated[
     str | None,
     typer.Option(
-        help="Skewed columns; the summary table holds only their logarithm: income", rich_help_panel=PROTECT
+        help="Skewed columns; the summary table holds only their logarithm: income",
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Consumption = Annotated[
     str | None,
     typer.Option(
         help="Consumption columns; a mean that one person dominates (15% of the total) is suppressed: kwh",
-        rich_help_panel=PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Certify = Annotated[
@@ -111,7 +113,7 @@ Secure = Annotated[
         "--secure",
         help="Secure aggregation: nobody sees the answer of a single site, and sites suppress no groups. "
         "Needs at least 3 sites.",
-        rich_help_panel=HOW,
+        rich_help_panel=PROTECT,
     ),
 ]
 ExactSums = Annotated[
@@ -119,7 +121,7 @@ ExactSums = Annotated[
     typer.Option(
         "--exact-sums",
         help="Compute exact sums over sites and round once: the same bits in any order and with any relays.",
-        rich_help_panel=HOW,
+        rich_help_panel=MORE_HOW,
     ),
 ]
 Dask = Annotated[
@@ -127,12 +129,12 @@ Dask = Annotated[
     typer.Option(
         help="Address of a Dask scheduler whose workers read the files, Parquet by row groups: "
         "tcp://host:8786",
-        rich_help_panel=HOW,
+        rich_help_panel=MORE_HOW,
     ),
 ]
 Na = Annotated[
     list[str] | None,
-    typer.Option(help="A text that means missing: -9, or chol=0 for one column.", rich_help_panel=READ),
+    typer.Option(help="A text that means missing: -9, or chol=0 for one column.", rich_help_panel=PREPARE),
 ]
 Delimiter = Annotated[
     str | None, typer.Option(help="Delimiter of CSV files (default: detect).", rich_help_panel=READ)
@@ -204,26 +206,27 @@ Missing = Annotated[
 ]
 MinCategoryShare = Annotated[
     float,
-    typer.Option(help="Merge categories with a smaller share of the rows.", rich_help_panel=PREPARE),
+    typer.Option(help="Merge categories with a smaller share of the rows.", rich_help_panel=MORE_HOW),
 ]
 Epsilon = Annotated[
     float | None,
     typer.Option(
         help="Privacy budget: add noise for this epsilon. Needs --bounds for all columns.",
-        rich_help_panel=PRIVATE,
+        rich_help_panel=PROTECT,
     ),
 ]
 Delta = Annotated[
-    float, typer.Option(help="Delta of the privacy budget, well below 1 / rows.", rich_help_panel=PRIVATE)
+    float,
+    typer.Option(help="Delta of the privacy budget, well below 1 / rows.", rich_help_panel=MORE_PROTECT),
 ]
 RowsInAll = Annotated[
     int | None,
     typer.Option(
         help="Number of rows in total, if it is not secret; unpooled then forecasts the error before it "
         "spends the budget.",
-        rich_help_panel=PRIVATE,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=PRIVATE)
+    bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=MORE_PROTECT)
 ]

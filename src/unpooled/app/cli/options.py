@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from unpooled import __version__
 from unpooled.app.cli import option_types as t
-from unpooled.errors import InputError, UnpooledError
-from unpooled.storage.file_locks import require_linux
+from unpooled.errors import InputError
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
     from unpooled.app.job import Job, RemoteRunOptions
     from unpooled.data.readers import Reading
     from unpooled.privacy.microaggregation import SummarySettings
 
-Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
+Out = Annotated[
+    Path | None, typer.Option("-o", "--out", help="Folder for model, preparation, history and report.")
+]
 Report = Annotated[Path | None, typer.Option(help="Also write the report to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Protect = Annotated[
@@ -32,50 +32,17 @@ Protect = Annotated[
     ),
 ]
 Timings = Annotated[
-    bool, typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.HOW)
+    bool,
+    typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.MORE_HOW),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=t.HOW)
+    int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=t.MORE_HOW)
 ]
 Dask = t.Dask
 SiteColumn = Annotated[
     str | None,
-    typer.Option(help="Split the rows by this column: each value is a site.", rich_help_panel=t.READ),
+    typer.Option(help="Split the rows by this column: each value is a site.", rich_help_panel=t.PREPARE),
 ]
-
-
-class OneLineErrors(TyperGroup):
-    """A group of commands that prints errors of unpooled and of the file system as one line (exit code 1)."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise
-        except UnpooledError as error:
-            text = str(error)
-        except OSError as error:
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        typer.echo(f"unpooled: {text}", err=True)
-        raise typer.Exit(1)
-
-
-def in_order(*names: str, base: type[TyperGroup] = TyperGroup) -> type[TyperGroup]:
-    """Return a class of groups that lists its commands in this order; ValueError for a command it lacks."""
-
-    class InOrder(base):  # type: ignore[valid-type, misc]
-        def list_commands(self, ctx: Any) -> list[str]:
-            return sorted(super().list_commands(ctx), key=names.index)
-
-    return InOrder
-
-
-class OnLinux(TyperCommand):
-    """A command that needs Linux; on other systems it prints one line that names the command."""
-
-    def invoke(self, ctx: Any) -> Any:
-        require_linux(f"unpooled {ctx.command_path.partition(' ')[2]}")
-        return super().invoke(ctx)
 
 
 def _version(show: bool) -> None:
@@ -187,7 +154,7 @@ def takes_options(command: C) -> C:
 class JobOptions(Options):
     """Options of a job: the columns to cluster, and the method."""
 
-    k: t.K
+    k: t.K = "auto"
     method: t.Method = "lloyd"
     module: t.Module = None
     restarts: t.RestartCount = 10

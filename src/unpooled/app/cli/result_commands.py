@@ -23,8 +23,9 @@ def predict(
     folder: Run,
     file: Annotated[Path, typer.Argument(help="New rows, with the columns of the model.")],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="CSV file to write, with the cluster of every row.")
-    ],
+        Path | None,
+        typer.Option("-o", "--out", help="CSV file to write (default: print to standard output)."),
+    ] = None,
     overwrite: Overwrite = False,
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column to join by; written as it is in the file.")
@@ -39,7 +40,10 @@ def predict(
     ] = None,
     encoding: Annotated[str | None, typer.Option(help="Encoding of CSV files (default: detect).")] = None,
 ) -> None:
-    """Find the cluster of each row of a new file."""
+    """Find the cluster of each row of a new file, and print or write them as CSV.
+
+    unpooled predict run/ new.csv -o clusters.csv
+    """
     from dataclasses import replace
 
     import numpy as np
@@ -50,8 +54,8 @@ def predict(
     from unpooled.storage.spreadsheet import csv_text
 
     kept = RunFolder(folder)
-    check(out, inputs=[file, *kept.inputs(out)], overwrite=overwrite)
-    if out.suffix.lower() in _OTHER_KINDS:
+    check(out, inputs=[file, *kept.inputs(*([out] if out is not None else []))], overwrite=overwrite)
+    if out is not None and out.suffix.lower() in _OTHER_KINDS:
         raise InputError(
             f"{out}: clusters are written as CSV, and {out.suffix} is another kind of file. Use .csv."
         )
@@ -67,7 +71,7 @@ def predict(
     copied = tuple(dict.fromkeys([*([id_column] if id_column else []), *o.names(keep)]))
     twice = [name for name in copied if name in ("row", "cluster", "distance")]
     if twice:
-        raise InputError(f"{out} has a column {twice[0]} of its own. Rename that column of {file}.")
+        raise InputError(f"the output has a column {twice[0]} of its own. Rename that column of {file}.")
     table = read_table(file, reading)
     try:
         clusters, distances = model.predict(table, lacking=job.preparation_options.columns == "any")
@@ -77,11 +81,15 @@ def predict(
     rows: list[list[object]] = [[*copied, "row", "cluster", "distance"]]
     for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
         rows.append([*(cells[name][i] for name in copied), i + 1, *((c, f"{x:.9g}") if c else ("", ""))])
-    write_atomically(out, csv_text(rows).encode(), shared=True)
+    if out is not None:
+        write_atomically(out, csv_text(rows).encode(), shared=True)
+    else:
+        typer.echo(csv_text(rows), nl=False)
     counts = np.bincount(clusters, minlength=len(model.centers) + 1)
     sizes = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
     lost = f"; {counts[0]} have a missing value and no cluster" if counts[0] else ""
-    typer.echo(f"{len(table)} rows: {sizes}{lost}; written: {out}")
+    written = f"; written: {out}" if out is not None else ""
+    typer.echo(f"{len(table)} rows: {sizes}{lost}{written}", err=out is None)
 
 
 def export(

@@ -80,7 +80,7 @@ def review(
         from unpooled.app.pages import review_page
         from unpooled.app.pages.review_state import SiteState
 
-        serve_page(folder, SiteState(folder), review_page, port, ", or --text, or --html FILE")
+        serve_page(folder, SiteState(folder), review_page, port, " Or use --text, or --html FILE.")
 
 
 def check_at_site(folder: Path) -> None:

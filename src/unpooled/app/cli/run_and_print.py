@@ -58,6 +58,8 @@ def run_and_print(
     print_result(result, console)
     for path in ([folder.path] if folder else []) + ([report] if report else []):
         console.print(f"written: {path}", soft_wrap=True, markup=False)
+    if folder is None and report is None and job.epsilon is None:
+        console.print("Add --report report.html for the report as a page.")
     return result
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 
 if TYPE_CHECKING:
     from unpooled.app.pages.folder_watch import Reader
@@ -26,6 +26,6 @@ def serve_page(folder: Path, reader: "Reader", page: ModuleType, port: int, othe
         if (missing.name or "").partition(".")[0] != "aiohttp":
             raise
         raise InputError(
-            f"the page needs aiohttp, which is not installed. Use pip install 'unpooled[pages]'{otherwise}."
+            f"the page needs aiohttp, which is not installed. {install_hint('pages')}{otherwise}"
         ) from missing
     asyncio.run(serve(folder.absolute(), reader, page, port, typer.echo))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import Commands, OnLinux
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, inputs_of_table
 from unpooled.errors import InputError, LedgerError, PolicyError
 
 if TYPE_CHECKING:
     from unpooled.site.policy import Policy
 
-site = typer.Typer(
+site = Commands(
     no_args_is_help=True,
     help="Run a site: write its rules, summarize its data, review and approve, join a federation.",
 )
@@ -259,10 +260,13 @@ def _attack(log: Path) -> None:
     from unpooled.site.audit.overview import read
 
     found = on_log(read(log).path)
-    typer.echo(
-        f"{len(found.rows)} rows can be reconstructed from {found.cells} groups: "
-        f"{len(found.single)} disclosed alone, {len(found.differences)} as differences of groups."
-    )
+    if found.cells or not found.masked:
+        typer.echo(
+            f"{len(found.rows)} rows can be reconstructed from {found.cells} groups: "
+            f"{len(found.single)} disclosed alone, {len(found.differences)} as differences of groups."
+        )
+    if found.not_judged:
+        typer.echo(found.not_judged)
     if len(found.rows):
         typer.echo(
             'A site with [protect] mode = "summary" answers from groups: there, these rows are group means.'
@@ -313,7 +317,7 @@ def check_folder(folder: Path) -> None:
 # ---------------------------------------------------------------- keys
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 def keys(
     folder: SiteFolderArgument,
     forget: Annotated[
@@ -372,7 +376,7 @@ def _federation_names(folder: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- backups
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 def backup(
     folder: Annotated[Path, typer.Argument(help="The folder of a site or of a federation.")],
     out: Annotated[Path, typer.Argument(help="The file to write: .tar.gz. It holds private keys.")],
@@ -398,7 +402,7 @@ def backup(
         typer.echo(f"not in the backup, because unpooled did not write them: {named}")
 
 
-@site.command(cls=o.OnLinux)
+@site.command(cls=OnLinux)
 def restore(
     archive: Annotated[Path, typer.Argument(help="A file that unpooled site backup wrote.")],
     folder: Annotated[Path, typer.Argument(help="The folder to write; a backup does not name one.")],

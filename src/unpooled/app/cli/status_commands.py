@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unpooled.app.cli import options as o
+from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.federation_commands import FederationArgument, check_federation, federation
 from unpooled.app.cli.join_commands import print_site, print_table
 from unpooled.app.cli.join_relay import print_relay
@@ -32,7 +32,7 @@ Metrics = Annotated[
 _ACTION_NEEDED = 6
 
 
-@site.command("status", cls=o.OnLinux)
+@site.command("status", cls=OnLinux)
 def site_status(
     folder: SiteFolderArgument,
     as_json: AsJson = False,
@@ -124,7 +124,7 @@ def _studies_json(studies: "StudyFolder") -> list[dict[str, Any]]:
     ]
 
 
-@federation.command("status", cls=o.OnLinux)
+@federation.command("status", cls=OnLinux)
 def federation_status(folder: FederationArgument, as_json: AsJson = False, metrics: Metrics = None) -> None:
     """Show the health of a federation: its sites and its runs.
 

@@ -8,9 +8,11 @@ The numbers of messages come from the islands' own logs, which a reconstruction 
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from unpooled.app.demo.penguin_study import compare
 from unpooled.app.demo.show import show
+from unpooled.errors import install_hint
 
 FIGURE = "penguins.png"
 
@@ -26,8 +28,7 @@ def main(out: Path, console: Console) -> None:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
         console.print(
-            "\nThere is no figure, because matplotlib is not installed. "
-            "Install it with pip install 'unpooled\\[figures]'.",
+            f"\nThere is no figure, because matplotlib is not installed. {escape(install_hint('figures'))}",
             soft_wrap=True,
         )
         return

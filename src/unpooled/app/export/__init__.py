@@ -12,7 +12,7 @@ from unpooled.app.export.sklearn_model import built, to_module
 from unpooled.app.model import Model
 from unpooled.data import Number, Table
 from unpooled.data.transforms import Shaped
-from unpooled.errors import InputError, ModelError
+from unpooled.errors import InputError, ModelError, install_hint
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import FloatArray, IntArray
 
@@ -118,9 +118,7 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
     try:
         import onnxruntime
     except ModuleNotFoundError as missing:
-        raise InputError(
-            "checking ONNX needs the package onnxruntime. Install it with pip install 'unpooled[onnx]'."
-        ) from missing
+        raise InputError(f"checking ONNX needs the package onnxruntime. {install_hint('onnx')}") from missing
     onnxruntime.disable_telemetry_events()  # unpooled opens no connection that nobody asked for
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     kinds = model.preparation.kinds

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph (``pip install 'unpooled[onnx]'``).
+"""A model as an ONNX graph (``pip install '.[onnx]'``).
 
 One input per column, of shape (rows, 1): numbers as double with NaN for missing ones, categories as text with
 "" for missing ones. Outputs: ``cluster`` (from 1) and ``squared_distances`` (rows, k).
@@ -11,7 +11,7 @@ import numpy as np
 from unpooled.app.model import Model
 from unpooled.data import Number
 from unpooled.data.transforms import Shaped
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 
 _OPSET, _OPSET_ML = 17, 3
 
@@ -22,9 +22,7 @@ def to_onnx(model: Model) -> bytes:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
     except ModuleNotFoundError as missing:
-        raise InputError(
-            "ONNX needs the package onnx. Install it with pip install 'unpooled[onnx]'."
-        ) from missing
+        raise InputError(f"ONNX needs the package onnx. {install_hint('onnx')}") from missing
     kept = model.preparation.keeps_missing
     nodes: list[Any] = []
     constants: list[Any] = []

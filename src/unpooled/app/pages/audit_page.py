@@ -48,10 +48,14 @@ def protected(record: LogReport) -> list[str]:
         )
     if "raw" in record.protections:
         found = on_log(record.path)
-        sentences.append(
-            f"RAW: the site answered exactly, from its rows. From this log {len(found.rows)} rows can be "
-            "reconstructed with unpooled site log --attack; a longer search may find more."
-        )
+        sentences.append("RAW: the site answered exactly, from its rows.")
+        if found.cells or not found.masked:
+            sentences.append(
+                f"From this log {len(found.rows)} rows can be reconstructed with unpooled site log --attack; "
+                "a longer search may find more."
+            )
+        if found.not_judged:
+            sentences.append(found.not_judged)
     return sentences
 
 

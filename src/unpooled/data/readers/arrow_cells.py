@@ -10,7 +10,7 @@ import numpy as np
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.single_precision import shortest_float32
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 
 _CELLS = 1 << 20  # read at a time
 
@@ -20,9 +20,7 @@ def pyarrow_for(what: str) -> Any:
     try:
         import pyarrow
     except ModuleNotFoundError as missing:
-        raise InputError(
-            f"{what} needs pyarrow. Install it with: pip install 'unpooled[parquet]'"
-        ) from missing
+        raise InputError(f"{what} needs pyarrow. {install_hint('parquet')}") from missing
     return pyarrow
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import Reading, Source, is_address
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 
 _DRIVER_MESSAGE = re.compile(
     r"(?:ERROR|FATAL|failed|Error): (?!FATAL|ERROR)(.*?)"
@@ -133,9 +133,7 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
         from adbc_driver_manager import Error
         from adbc_driver_postgresql import dbapi
     except ModuleNotFoundError as missing:
-        raise InputError(
-            f"{address}: PostgreSQL needs its driver. Install it with: pip install 'unpooled[postgresql]'"
-        ) from missing
+        raise InputError(f"{address}: PostgreSQL needs its driver. {install_hint('postgresql')}") from missing
     try:
         connection = dbapi.connect(address, autocommit=True)
     except Error as error:
@@ -188,9 +186,7 @@ def _duckdb(path: Path, sql: str | None, named: str, reading: Reading) -> Source
     try:
         import duckdb
     except ModuleNotFoundError as missing:
-        raise InputError(
-            f"{path}: DuckDB needs its package. Install it with: pip install 'unpooled[duckdb]'"
-        ) from missing
+        raise InputError(f"{path}: DuckDB needs its package. {install_hint('duckdb')}") from missing
     try:
         connection = duckdb.connect(str(path), read_only=True)
     except duckdb.Error as error:

@@ -1,4 +1,4 @@
-"""Workbooks (.xlsx), by openpyxl (``pip install 'unpooled[xlsx]'``): row by row."""
+"""Workbooks (.xlsx), by openpyxl (``pip install '.[xlsx]'``): row by row."""
 
 import datetime
 import zipfile
@@ -12,7 +12,7 @@ import numpy as np
 from unpooled.data.readers.arrow_cells import rows_at_a_time
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 
 
 def open_workbook(path: Path, reading: Reading) -> Source:
@@ -21,9 +21,7 @@ def open_workbook(path: Path, reading: Reading) -> Source:
         from openpyxl import load_workbook
         from openpyxl.utils.exceptions import InvalidFileException
     except ModuleNotFoundError as missing:
-        raise InputError(
-            f"{path}: .xlsx needs openpyxl. Install it with: pip install 'unpooled[xlsx]'"
-        ) from missing
+        raise InputError(f"{path}: .xlsx needs openpyxl. {install_hint('xlsx')}") from missing
     try:
         book = load_workbook(path, read_only=True, data_only=True)
     except (zipfile.BadZipFile, InvalidFileException, KeyError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Parquet, by pyarrow (``pip install 'unpooled[parquet]'``): batch by batch, never a whole file at once."""
+"""Parquet, by pyarrow (``pip install '.[parquet]'``): batch by batch, never a whole file at once."""
 
 from collections.abc import Iterator
 from pathlib import Path

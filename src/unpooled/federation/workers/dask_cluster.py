@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster (``pip install 'unpooled[dask]'``): its processes hold partitions.
+"""Workers of a Dask cluster (``pip install '.[dask]'``): its processes hold partitions.
 
 A worker receives only the description of its partitions, a question and a sum: see HeldByWorker.__reduce__.
 """
@@ -10,7 +10,7 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from unpooled.errors import EngineError, MissingExtraError, UnpooledError
+from unpooled.errors import EngineError, MissingExtraError, UnpooledError, install_hint
 from unpooled.federation.workers.partition import HeldByWorker, RowPartition
 from unpooled.federation.workers.worker_federation import WorkerFederation
 from unpooled.federation.workers.worker_share import work_on_share
@@ -29,9 +29,7 @@ def client_at(address: str) -> Any:
     try:
         from distributed import Client
     except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            "Dask is not installed. Install it: pip install 'unpooled[dask]'"
-        ) from missing
+        raise MissingExtraError(f"Dask is not installed. {install_hint('dask')}") from missing
     try:
         connect: Any = Client
         client = connect(address, timeout=_CONNECT_TIMEOUT)

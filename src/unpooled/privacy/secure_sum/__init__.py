@@ -3,7 +3,7 @@
 ``sum_member.Member`` is a site's side, ``aggregate.aggregate`` the coordinator's, both without input or
 output; the messages between them are in ``stage_messages``. ``site_mask`` connects the one to a site,
 ``sum_coordinator`` the other to a federation. The names exported here do not need ``cryptography``; the two
-sides and ``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
+sides and ``crypto.Identity`` do: ``pip install '.[secure]'``. See docs/secure-sums.md.
 """
 
 from unpooled.privacy.secure_sum.fixed_point import check_range

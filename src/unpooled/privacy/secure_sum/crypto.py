@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.errors import InputError
+from unpooled.errors import InputError, install_hint
 from unpooled.privacy.secure_sum import stage_messages
 from unpooled.privacy.secure_sum.fixed_point import Words
 from unpooled.protocol.crypto_labels import Label
@@ -29,7 +29,7 @@ try:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 except ImportError as missing:  # pragma: no cover
     raise InputError(
-        "secure sums and summary files need the package cryptography: pip install 'unpooled[secure]'"
+        f"secure sums and summary files need the package cryptography. {install_hint('secure')}"
     ) from missing
 
 _NONCE = b"\0" * 12  # every sealing key is used once

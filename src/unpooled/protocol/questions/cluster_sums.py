@@ -69,6 +69,7 @@ class AskMoments(Question[Moments]):
     """
 
     reads = "rows"
+    sums_add_up = True
 
     origin: Annotated[FloatArray | None, Point("d")] = None
 
@@ -157,6 +158,7 @@ class AskClusterSums(Question[ClusterSums]):
     """Sums and counts of the rows by nearest centre, for R sets of centres in one pass."""
 
     reads = "rows"
+    sums_add_up = True
 
     centers: Annotated[FloatArray, Centers("R k d")]
 
@@ -322,6 +324,7 @@ class AskScatter(Question[Scatter]):
     """Distances of the rows to their nearest centres, and simplified silhouettes, summed by cluster."""
 
     reads = "rows"
+    sums_add_up = True
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("k d")]

@@ -240,6 +240,7 @@ class AskProfile(Question[Profile]):
     """Size of each cluster, and sums and squares of every column about its centre."""
 
     reads = "rows"
+    sums_add_up = True
 
     centers: Annotated[FloatArray, Centers("k d")]
 
@@ -286,6 +287,7 @@ class AskCovariance(Question[Covariance]):
     """Number of rows, and sums and products of all pairs of columns."""
 
     reads = "rows"
+    sums_add_up = True
 
     origin: Annotated[FloatArray, Point("d")]
 
@@ -355,6 +357,7 @@ class AskOutline(Question[Outline]):
     """
 
     reads = "rows"
+    sums_add_up = True
     supports_missing = True
 
     axes: Annotated[FloatArray, Numbers("d 2")]

@@ -13,7 +13,7 @@ then there are more cells of one row, and more sets that differ by one.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,26 @@ from unpooled.typing import FloatArray, Rows
 class Attack:
     """The result of attacks: recovered rows (m, d), in the units of the table.
 
-    ``single`` were disclosed in a cell of their own, ``differences`` follow from several cells.
+    ``single`` were disclosed in a cell of their own, ``differences`` follow from several cells. ``masked`` is
+    the number of answers in secure sums, which the attack cannot read: only the coordinator has the sums.
     """
 
     cells: int
     single: FloatArray
     differences: FloatArray
+    masked: int = 0
+
+    @property
+    def not_judged(self) -> str:
+        """A sentence on the answers that the attack could not read; "" if there are none."""
+        if not self.masked:
+            return ""
+        some = (
+            "1 answer was masked and is"
+            if self.masked == 1
+            else f"{self.masked:,} answers were masked and are"
+        )
+        return f"{some} not judged here: only the coordinator can read their sums over the sites."
 
     @property
     def rows(self) -> FloatArray:
@@ -101,7 +115,8 @@ def _attack_table(spaces: list[Space], cells: int) -> Attack:
                     differences.append(space.own_units(row))
                     subtract_elsewhere(space, row)
     empty = np.zeros((0, spaces[0].width))
-    return Attack(cells, *(np.stack(rows) if rows else empty for rows in (single, differences)))
+    alone, apart = (np.stack(rows) if rows else empty for rows in (single, differences))
+    return Attack(cells, alone, apart)
 
 
 def _distinct_cells(space: Space) -> int:
@@ -120,6 +135,7 @@ def on_log(path: Path, read: Reading = disclosed_in) -> Attack:
     """Attack a site's own log."""
     spaces: dict[tuple[str | None, int], Space] = {}
     transforms: dict[str, Transform] = {}
+    masked = 0
     for _, entry in entries(path):
         if entry is None or entry.get("kind") != "release":
             continue
@@ -127,13 +143,14 @@ def on_log(path: Path, read: Reading = disclosed_in) -> Attack:
             name: codec.decode(unpacked(transform)) for name, transform in entry.get("transforms", {}).items()
         }
         replies = codec.decode(unpacked(entry["payload"])).replies
+        masked += bool(entry.get("masked"))
         for asked, reply in zip(entry["asked"], replies, strict=True):
             for cells in read(codec.decode(unpacked(asked["payload"])), reply):
                 key = (asked["transform"], cells.points.shape[1])
                 if key not in spaces:
                     spaces[key] = _space(key[0], transforms.get(str(key[0])), key[1])
                 spaces[key].disclosed.append(cells)
-    return attack(spaces.values())
+    return replace(attack(spaces.values()), masked=masked)
 
 
 def _space(name: str | None, transform: Transform | None, width: int) -> Space:

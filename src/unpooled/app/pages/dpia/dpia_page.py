@@ -313,16 +313,18 @@ def _attack(site: SiteFacts) -> str:
     elif site.attack is None:
         sentences = ["The log is damaged: it could not be attacked."]
     else:
-        cells, rows = site.attack.cells, len(site.attack.rows)
-        sentences = [
-            "The attack had all answers in the log. It subtracted "
-            f"{cells:,} groups from each other, checked each difference by its squares, and repeated the "
-            "search with what it found.",
-            f"It found {rows} rows. The site answered from its summary table, so each of them is a mean over "
-            "a group of people."
-            if site.mode == "summary"
-            else f"It found {rows} rows; a longer search may find more.",
-        ]
+        found, rows, sentences = site.attack, len(site.attack.rows), []
+        if found.cells or not found.masked:
+            sentences = [
+                "The attack had all answers in the log. It subtracted "
+                f"{found.cells:,} groups from each other, checked each difference by its squares, and "
+                "repeated the search with what it found.",
+                f"It found {rows} rows. The site answered from its summary table, so each of them is a mean "
+                "over a group of people."
+                if site.mode == "summary"
+                else f"It found {rows} rows; a longer search may find more.",
+            ]
+        sentences += [found.not_judged] if found.not_judged else []
     lead = "A reconstruction attack: unpooled site log --attack."
     return section("Attack on this site's own log", _list(sentences), lead)
 
