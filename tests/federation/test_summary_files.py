@@ -21,8 +21,9 @@ from unpooled.site.audit.overview import read as read_log
 from unpooled.site.export_table import export_table, plan_export
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.policy import Policy, parse
+from unpooled.site.signed_file import RecipientKey, seal_file
 from unpooled.site.study_file import StudyFile
-from unpooled.site.summary_file import RecipientKey, is_summary_file, open_file, restricted, seal_file
+from unpooled.site.summary_file import is_summary_file, open_summary_file, restricted
 from unpooled.site.table_store import SummaryFolder
 
 STUDY = """\
@@ -249,7 +250,7 @@ def with_a_second_header(place):
 def resigned(place):
     """Somebody signs the same content with a key of their own, under the name of the site."""
     path = files(place)[0]
-    opened = open_file(path)
+    opened = open_summary_file(path)
     other = Identity.new()
     content = opened.content(identity_in(place / "heart"))
     header = replace(opened.header, sender_key=other.public.hex())
@@ -304,12 +305,12 @@ def duplicated(place):
 
 def of_an_expired_study(place):
     path, folder = files(place)[0], place / "heart"
-    opened = open_file(path)
+    opened = open_summary_file(path)
     header = replace(opened.header, study=replace(opened.header.study, expires="2001-01-01"))
     identity = identity_in(place / "east")
     content = opened.content(identity_in(folder))
     path.write_bytes(seal_file(opened.kind, header, content, identity)[0])
-    Recipient.read(folder).receive([open_file(path)])
+    Recipient.read(folder).receive([open_summary_file(path)])
     return "expired on 2001-01-01"
 
 
@@ -367,7 +368,7 @@ def contents(top):
 
 def test_every_changed_byte_of_a_file_is_found(made, tmp_path):
     data = files(made)[0].read_bytes()
-    whole = open_file(files(made)[0])
+    whole = open_summary_file(files(made)[0])
     rng = np.random.default_rng(0)
     for at in rng.choice(len(data), 150, replace=False):
         changed = bytearray(data)
@@ -375,7 +376,7 @@ def test_every_changed_byte_of_a_file_is_found(made, tmp_path):
         path = tmp_path / "east.unpooled"
         path.write_bytes(changed)
         try:
-            changed_digest = open_file(path).digest
+            changed_digest = open_summary_file(path).digest
         except InputError as error:
             message = str(error)
         else:
@@ -476,11 +477,11 @@ def test_an_update_is_a_further_file(place):
     data = place / "north.csv"
     more = csv_of(place / "more.csv", 9, 40, "q").read_text().splitlines()[1:]
     data.write_text(data.read_text() + "\n".join(more) + "\n")
-    old = open_file(files(place)[1]).header
+    old = open_summary_file(files(place)[1]).header
     command("site", "summarize", "--no-sensitive-columns", place / "north", "--data", data)
     command("site", "approve", place / "north", "--yes")
     export(place, "north", "--overwrite")
-    new = open_file(files(place)[1]).header
+    new = open_summary_file(files(place)[1]).header
     assert new.line > old.line
     assert new.sender_key == old.sender_key
     command("federation", "receive", place / "heart", files(place)[1])

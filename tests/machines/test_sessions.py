@@ -19,7 +19,7 @@ from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation import retrying_transport
 from unpooled.federation.coordinator_run import ProgressFile, RunTask, coordinate
 from unpooled.federation.provisioning import follow_run
-from unpooled.federation.provisioning.follow_run import _raised, _record, describe_waiting
+from unpooled.federation.provisioning.follow_run import _record, describe_waiting, failure_in
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol import codec
@@ -120,7 +120,7 @@ def test_too_few_sites_stop_the_run_by_name_and_it_continues_later(tables, tmp_p
         tables, lambda site, _, n: NoAnswer("declines", retry=False) if site in others and n > 4 else None
     )
     assert not coordinate(task(tables), declining, tmp_path, home=tmp_path)
-    failure = _raised(ProgressFile(tmp_path).read())
+    failure = failure_in(ProgressFile(tmp_path).read())
     assert isinstance(failure, TooFewAnswersError)
     assert f"missing: {others[0]}, {others[1]} (declines)" in str(failure)
     assert coordinate(task(tables), transport(tables)[0], tmp_path, home=tmp_path)

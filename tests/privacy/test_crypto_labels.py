@@ -20,10 +20,11 @@ from unpooled.privacy.secure_sum.stage_messages import (
 )
 from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.exchange import RequestId, countersignable
-from unpooled.site import summary_file
+from unpooled.site import signed_file as signed_files
 from unpooled.site.identity import IDENTITY, fingerprint_in
+from unpooled.site.signed_file import NOTICE, recipient_key, seal_file
 from unpooled.site.study import signable
-from unpooled.site.summary_file import NOTICE, Header, recipient_key, seal_file
+from unpooled.site.summary_file import Header
 
 SOURCES = sorted(Path(unpooled.__file__).parent.rglob("*.py"))
 FIRST_BYTES = (b"unpooled model", b"unpooled checkpoint")  # of files, which are not labels
@@ -63,13 +64,13 @@ def enrolment():
 
 def signed_file():
     """The signature of a plain file, and what was signed."""
-    key = recipient_key(Identity(OTHER), "heart").public
+    key = recipient_key(Identity(OTHER), "heart")
     header = Header(
-        "north", Identity(SECRET).public.hex(), "heart", key, 3, "2026-11-18T00:00:00+00:00", None, "", False
+        "north", Identity(SECRET).public.hex(), key, 3, "2026-11-18T00:00:00+00:00", None, "", False
     )
     data, digest = seal_file(NOTICE, header, {"files": []}, Identity(SECRET))
     signature = json.loads(data)["signature"]
-    statement = Label.SUMMARY_FILE + digest.encode()
+    statement = Label.SIGNED_FILE + digest.encode()
     assert crypto.is_signed(Identity(SECRET).public, statement, bytes.fromhex(signature))
     return signature[:16], statement
 
@@ -101,15 +102,19 @@ KNOWN = {
         lambda _: keys.authority_fingerprint(AUTHORITY),
         "fe81 50d0 a79b 526f 27ca e6b2 e14d ff67 ba17 68ae",
     ),
-    Label.SUMMARY_FILE: (lambda _: signed_file()[0], "5bea650c654ac58f"),
+    Label.SIGNED_FILE: (lambda _: signed_file()[0], "3b5362be339bab62"),
     Label.RECIPIENT_FINGERPRINT: (
         lambda _: recipient_key(Identity(SECRET), "heart").fingerprint,
-        "86b2 0343 9043 d728 2109 b433 98bb 37fa a80b b0c0",
+        "46f2 c402 5d25 ac93 4528 b95f 5b55 cfff 8ed1 3b18",
     ),
     Label.RECIPIENT_KEY: (lambda _: recipient_key(Identity(SECRET), "heart").public[:16], "ad6f4f8b02d86893"),
-    Label.SUMMARY_FILE_KEY: (
-        lambda _: short(summary_file._file_key(KeyAgreement(SECRET), KeyAgreement(OTHER).public)),
-        "f3f0daac927820a9",
+    Label.SIGNED_FILE_KEY: (
+        lambda _: short(signed_files._file_key(KeyAgreement(SECRET), KeyAgreement(OTHER).public)),
+        "6c8d7759f6861252",
+    ),
+    Label.REQUEST_NAME: (
+        lambda _: short(crypto.derived(SECRET, Label.REQUEST_NAME, b"digest")),
+        "c4aabcde55ec7361",
     ),
     Label.PAIR_ROOT: (
         lambda _: short(KeyAgreement(SECRET).root(KeyAgreement(OTHER).public, CONTEXT)),
@@ -190,7 +195,7 @@ def test_every_signed_statement_begins_with_its_label():
         Label.SITE_KEY: KeyStatement("run", "epoch", "north", "00" * 32).bytes,
         Label.SURVIVORS: ConsistencyStatement("00", ("a", "b"), ("a",)).bytes,
         Label.MEMBERSHIP_PROOF: member_keys._statement("fingerprint"),
-        Label.SUMMARY_FILE: signed_file()[1],
+        Label.SIGNED_FILE: signed_file()[1],
     }
     for label, statement in statements.items():
         assert [other for other in Label if statement.startswith(other)] == [label]

@@ -29,6 +29,7 @@ from unpooled.site.summary_file import is_summary_file
 EXPIRES = 30.0  # days until a study expires
 AUTO = tuple(range(1, 13))  # the k that -k auto compares
 PROTECTIONS = ("none", "summary", "raw")
+_MAX_DEADLINE, _MAX_DEADLINE_OVER_FILES = 86400, 30 * 86400  # seconds
 _IN_TIME = 0.5  # billions of arithmetic operations per second of the deadline: a quarter of a core's speed
 
 
@@ -49,6 +50,7 @@ class RemoteRunOptions:
     expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
     approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
     federations: tuple[str, ...] = ()  # the sites that are federations themselves: they answer with totals
+    files: str = ""  # the shared folder, if requests and responses go over files; "": over an engine
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
@@ -57,8 +59,9 @@ class RemoteRunOptions:
             )
         if not 0 < self.quorum <= 1:
             raise InputError(f"--quorum must be a share above 0 and up to 1, got {self.quorum}")
-        if not 0 < self.deadline <= 86400:
-            raise InputError(f"--deadline must be between 0 and 86400 seconds, got {self.deadline}")
+        most = _MAX_DEADLINE_OVER_FILES if self.files else _MAX_DEADLINE
+        if not 0 < self.deadline <= most:
+            raise InputError(f"--deadline must be between 0 and {most} seconds, got {self.deadline}")
         if self.approval < 0:
             raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval}")
 
@@ -202,7 +205,7 @@ class Job:
     @property
     def certifying(self) -> float:
         """The limit of a site's work on a certificate, in billions of operations: it must answer in time."""
-        return UNLIMITED if self.remote is None else _IN_TIME * self.remote.deadline
+        return UNLIMITED if self.remote is None else _IN_TIME * min(self.remote.deadline, _MAX_DEADLINE)
 
     def method_for(self, k: int) -> Method:
         """Return the method for k clusters, without its restarts."""
@@ -291,7 +294,7 @@ class Job:
             for name in ("quorum", "deadline", "wait"):
                 value = getattr(self.remote, name)
                 words += [f"--{name}", f"{value:g}"] if value != getattr(RemoteRunOptions, name) else []
-            for name in ("title", "purpose", "contact"):
+            for name in ("files", "title", "purpose", "contact"):
                 text = getattr(self.remote, name)
                 words += [f"--{name}", text] if text else []
         return shlex.join(words)

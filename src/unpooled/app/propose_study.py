@@ -21,13 +21,14 @@ from unpooled.storage.account import account as account_name
 if TYPE_CHECKING:
     from unpooled.app.job import Job
     from unpooled.federation.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.recipient import Recipient
 
 _CELLS = 500  # cells that a start uses, or eight for every cluster if that is more
 _STARTING = (AskClusterSums, AskDrawnSums, AskObservedSums, *NOISY)  # a start asks them about its cells
 _CLOSING = 4  # rounds after those of the method: compare restarts, choose k, describe, and the last sums
 
 
-def propose_study(job: "Job", federation: "FederationFolder | None" = None) -> tuple[Study, str]:
+def propose_study(job: "Job", federation: "FederationFolder | Recipient | None" = None) -> tuple[Study, str]:
     """Return the study of a job and its signature by the federation's key, "" without a federation."""
     remote = job.remote
     assert remote is not None
@@ -36,7 +37,7 @@ def propose_study(job: "Job", federation: "FederationFolder | None" = None) -> t
         from unpooled.site.identity import identity_in
 
         identity = identity_in(federation.path)
-        name, key, sign = federation.address.federation, identity.public.hex(), identity.sign
+        name, key, sign = federation.name, identity.public.hex(), identity.sign
     asked = _questions(job)
     columns = (
         tuple(name for name, _, _ in job.preparation_options.bounds)

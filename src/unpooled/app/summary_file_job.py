@@ -69,7 +69,7 @@ def read_summary_files(job: "Job") -> tuple[dict[str, SummaryTable], tuple[Summa
         A file may not be used, or stands under the name of another site.
     """
     from unpooled.federation.recipient import read_summaries
-    from unpooled.site.summary_file import sender_fingerprint
+    from unpooled.site.signed_file import sender_fingerprint
 
     files = summary_files_of(job)
     tables, facts = {}, []

@@ -7,7 +7,7 @@ gives the coordinator's process a RunTask and a site's process RunTerms; neither
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -69,8 +69,14 @@ WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
 class ProgressFile:
     """The state of a run, in a file beside its checkpoint, for other processes that follow the run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        on_round: Callable[[RoundRecord], None] = lambda record: None,
+        on_wait: Callable[[Mapping[SiteId, float]], None] = lambda waiting: None,
+    ) -> None:
         self.path = folder / "progress.json"
+        self._on_round, self._on_wait = on_round, on_wait
         self._record: dict[str, Any] = {}
         self._waiting: dict[SiteId, float] = {}
 
@@ -81,11 +87,13 @@ class ProgressFile:
     def record(self, record: RoundRecord) -> None:
         self._record = {"record": asdict(replace(record, sent=dict(record.sent)))}
         self._running()
+        self._on_round(record)
 
     def record_waiting(self, waiting: Mapping[SiteId, float]) -> None:
         """Record the sites that have not approved the study, and since when the run waits for each."""
         self._waiting = dict(waiting)
         self._running()
+        self._on_wait(self._waiting)
 
     def _running(self) -> None:
         self.write(RUNNING, waiting=self._waiting, **self._record)
@@ -168,15 +176,25 @@ def _append(path: Path, lines: str) -> None:
         os.fsync(file.fileno())
 
 
-def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path) -> bool:
+def coordinate(
+    task: RunTask,
+    transport: Transport,
+    folder: Path,
+    *,
+    home: Path,
+    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_wait: Callable[[Mapping[SiteId, float]], None] = lambda waiting: None,
+) -> bool:
     """Run a task, from its checkpoint if there is one; write progress and results into the folder.
 
     ``home`` is the federation's folder, shared by all its runs: its key, and the heads of the sites' logs.
+    ``on_round`` is called with the record of every round, ``on_wait`` with the sites that have not approved
+    the study, since when, whenever that changes.
     Returns False if the run failed; the progress file then names the reason.
     """
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
     with locked(folder, what="the coordinator's process of a run"):
-        progress = ProgressFile(folder)
+        progress = ProgressFile(folder, on_round, on_wait)
         progress.write(RUNNING)
         log_heads = home / "log_heads.jsonl"
         try:

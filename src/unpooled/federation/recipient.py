@@ -5,13 +5,14 @@
     FOLDER/identity.key      the secret; it never leaves the folder
     FOLDER/NAME-key.json     the public key, which the recipient sends to sites
     FOLDER/recipient.json    the name, the known sites with their keys, the files and deletion notices
+    FOLDER/runs, results     runs over files, as those of a server
 
 A run uses only files that were received: the record then has the newest file of every site. The files
 themselves may be in the folder or in any folder inside it.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
@@ -19,17 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError
+from unpooled.federation.run_places import RunPlaces
 from unpooled.site.identity import IDENTITY, identity_in
-from unpooled.site.summary_file import (
+from unpooled.site.message_file import INTRODUCTION, MessageHeader
+from unpooled.site.signed_file import (
     NOTICE,
+    SITE_KEY,
     TABLE,
     RecipientKey,
     SignedFile,
+    is_key,
     is_name,
     open_file,
     recipient_key,
     sender_fingerprint,
 )
+from unpooled.site.summary_file import Header, table_in
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_format import FORMAT, format_error
@@ -39,6 +45,12 @@ if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.crypto import Identity
 
 RECORD = "recipient.json"
+AnyFile = SignedFile[Any]  # a summary file, a deletion notice or a site's key
+_HEADERS: dict[str, Callable[[Any], Any]] = {
+    TABLE: Header.from_json,
+    NOTICE: Header.from_json,
+    SITE_KEY: MessageHeader.from_json,
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class KnownSite:
     key: str
     since: str
     by: str
+    public: str = ""  # the key to which requests are encrypted; "": it takes no part in runs over files
 
 
 @dataclass(frozen=True)
@@ -65,13 +78,17 @@ class ReceivedFile:
 
 
 @dataclass(frozen=True)
-class Recipient:
-    """The folder of a recipient."""
+class Recipient(RunPlaces):
+    """The folder of a recipient, who may also coordinate runs over files."""
 
     folder: Path
     name: str
     sites: dict[str, KnownSite] = field(default_factory=dict)
     files: tuple[ReceivedFile, ...] = ()
+
+    @property
+    def path(self) -> Path:  # type: ignore[override]
+        return self.folder.absolute()
 
     @property
     def identity(self) -> "Identity":
@@ -155,19 +172,18 @@ class Recipient:
 
     # ------------------------------------------------------------ checks of a file
 
-    def open(self, path: Path) -> SignedFile:
+    def open(self, path: Path, kinds: Sequence[str] = (TABLE, NOTICE, SITE_KEY)) -> AnyFile:
         """Return a file for this recipient; InputError if it was changed, or is for somebody else."""
-        opened = open_file(path)
+        opened: AnyFile = open_file(path, {kind: _HEADERS[kind] for kind in kinds})
         header, key = opened.header, self.key
-        if header.recipient_key != key.public or header.recipient != key.name:
-            meant = RecipientKey(header.recipient, header.recipient_key)
+        if (meant := header.recipient) != key:
             raise InputError(
                 f"{path}: is for {meant.name} (fingerprint {meant.fingerprint}), and this is {key.name} "
                 f"(fingerprint {key.fingerprint}). Ask {header.sender} for a file for this key."
             )
         return opened
 
-    def is_known(self, file: SignedFile) -> bool:
+    def is_known(self, file: AnyFile) -> bool:
         """Return whether the sender is known; InputError if it is known by another key."""
         header = file.header
         known = self.sites.get(header.sender)
@@ -180,7 +196,7 @@ class Recipient:
             )
         return known is not None
 
-    def received(self, file: SignedFile) -> ReceivedFile | None:
+    def received(self, file: AnyFile) -> ReceivedFile | None:
         """Return the record of a file; None if it was not received."""
         return next((one for one in self.files if one.file == file.digest), None)
 
@@ -189,7 +205,7 @@ class Recipient:
         files = [one for one in self.files if (one.site, one.study) == (site, study)]
         return max(files, key=lambda one: one.line, default=None)
 
-    def check_usable(self, file: SignedFile) -> None:
+    def check_usable(self, file: AnyFile) -> None:
         """Raise InputError unless a run may use a summary file."""
         header = file.header
         receive = f"unpooled federation receive {as_word(self.folder)} {as_word(file.path)}"
@@ -221,9 +237,42 @@ class Recipient:
                 "the file, or agree on a new study."
             )
 
+    # ------------------------------------------------------------ runs over files
+
+    @property
+    def members(self) -> dict[str, RecipientKey]:
+        """The sites that take part in runs over files, and their keys."""
+        return {
+            site: RecipientKey(site, known.public, known.key)
+            for site, known in sorted(self.sites.items())
+            if known.public
+        }
+
+    def check_shared(self, shared: Path) -> None:
+        """Raise InputError unless runs can go over a shared folder: all sites that came are known."""
+        if not shared.is_dir():
+            raise InputError(f"{shared}: no such folder. Make it, with a folder in it for each site.")
+        unknown = []
+        for path in sorted(shared.glob(f"*/{INTRODUCTION}")):
+            file = self.open(path, (SITE_KEY,))
+            if file.header.sender != path.parent.name:
+                raise InputError(
+                    f"{path}: is of {file.header.sender}, and in the folder of {path.parent.name}. The name "
+                    "of the folder must be that of the site."
+                )
+            if not self.is_known(file) or not self.sites[file.header.sender].public:
+                unknown.append(str(path))
+        if unknown or not self.members:
+            files = unknown or [str(shared / "SITE" / INTRODUCTION)]
+            words = " ".join(as_word(PurePath(path)) for path in files)
+            raise InputError(
+                f"{'a site is not' if unknown else 'no site is'} known here. Compare the fingerprints by "
+                f"telephone with unpooled federation receive {as_word(self.folder)} {words}"
+            )
+
     # ------------------------------------------------------------ receiving
 
-    def receive(self, files: Sequence[SignedFile], *, new_keys: Iterable[str] = ()) -> "Recipient":
+    def receive(self, files: Sequence[AnyFile], *, new_keys: Iterable[str] = ()) -> "Recipient":
         """Record files and deletion notices that were opened; if one fails, nothing is written.
 
         The senders are known from now on: the caller compared their fingerprints. ``new_keys`` are
@@ -237,7 +286,7 @@ class Recipient:
             known._write()
         return known
 
-    def _with(self, file: SignedFile, now: str, new_key: bool) -> "Recipient":
+    def _with(self, file: AnyFile, now: str, new_key: bool) -> "Recipient":
         header = file.header
         sites = dict(self.sites)
         known = self
@@ -248,9 +297,11 @@ class Recipient:
             sites[header.sender] = KnownSite(header.sender_key, now, account())
         known = replace(known, sites=sites)
         known.is_known(file)
+        if file.kind == SITE_KEY:
+            return known._introduced(file)
         if file.kind == NOTICE or header.study is None:
             return known._recalled(file, now)
-        file.table(self.identity)  # it can be read
+        table_in(file, self.identity)  # it can be read
         record, newest = known.received(file), known.newest(header.sender, header.study.digest)
         if (record is not None and record.recalled) or (newest is not None and newest.line > header.line):
             known.check_usable(file)  # raises
@@ -272,7 +323,15 @@ class Recipient:
         )
         return replace(known, files=(*known.files, new))
 
-    def _recalled(self, notice: SignedFile, now: str) -> "Recipient":
+    def _introduced(self, file: AnyFile) -> "Recipient":
+        """This recipient after a site's key came."""
+        public, site = file.content(self.identity).get("key"), file.header.sender
+        if not is_key(public):
+            raise InputError(f"{file.path}: the key in it is damaged. Ask {site} to send it again.")
+        sites = {**self.sites, site: replace(self.sites[site], public=str(public))}
+        return replace(self, sites=sites)
+
+    def _recalled(self, notice: AnyFile, now: str) -> "Recipient":
         """This recipient after a deletion notice; a file that did not come yet is recalled in advance."""
         content = notice.content(self.identity)
         try:
@@ -295,7 +354,7 @@ def as_word(path: PurePath) -> str:
     return f'"{path}"' if any(c.isspace() for c in str(path)) else str(path)
 
 
-def read_summaries(paths: Sequence[Path]) -> list[tuple[SignedFile, SummaryTable]]:
+def read_summaries(paths: Sequence[Path]) -> list[tuple[SignedFile[Header], SummaryTable]]:
     """Return the files of a run, each of another site and all of one study, with their tables.
 
     Raises
@@ -304,8 +363,8 @@ def read_summaries(paths: Sequence[Path]) -> list[tuple[SignedFile, SummaryTable
         A file may not be used, two are of one site, or they are of different studies.
     """
     recipients = {path: Recipient.find(path) for path in paths}
-    opened = [recipients[path].open(path) for path in paths]
-    first: dict[str, SignedFile] = {}
+    opened = [recipients[path].open(path, (TABLE, NOTICE)) for path in paths]
+    first: dict[str, AnyFile] = {}
     for file in opened:
         before = first.setdefault(file.header.sender, file)
         if before is file:
@@ -328,7 +387,7 @@ def read_summaries(paths: Sequence[Path]) -> list[tuple[SignedFile, SummaryTable
                 f"{opened[0].path} is for the study {one.title!r}, and {file.path} for {other.title!r} "
                 f"(digests {one.digest[:8]} and {other.digest[:8]}). A run uses files of one study."
             )
-    return [(file, file.table(recipients[file.path].identity)) for file in opened]
+    return [(file, table_in(file, recipients[file.path].identity)) for file in opened]
 
 
 def read_summary(path: str | Path) -> SummaryTable:

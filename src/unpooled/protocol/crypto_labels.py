@@ -22,7 +22,7 @@ class Label(bytes, Enum):
     SITE_KEY = b"unpooled site key\0"  # a site vouches for its key of one run and epoch
     SURVIVORS = b"unpooled survivors\0"  # a site confirms the list of sites in one secure sum
     MEMBERSHIP_PROOF = b"unpooled membership proof\0"  # a site proves at its enrolment that it has its key
-    SUMMARY_FILE = b"unpooled summary file\0"  # a site sends a summary file, or a deletion notice
+    SIGNED_FILE = b"unpooled signed file\0"  # a party sends a file, whose kind is part of what is signed
 
     # fingerprints, SHA-256
     MEMBER_FINGERPRINT = b"unpooled member fingerprint\0"
@@ -41,7 +41,10 @@ class Label(bytes, Enum):
     SELF_SHARES = b"unpooled self shares\0"  # from the same: the randomness that shares the seed of its mask
     TABLE_SHARES = b"unpooled table shares\0"  # from the same: the randomness that shares the other seed
     RECIPIENT_KEY = b"unpooled recipient key\0"  # from an identity: the key to which files are encrypted
-    SUMMARY_FILE_KEY = b"unpooled summary file key\0"  # from the agreed secret of one file
+    SIGNED_FILE_KEY = b"unpooled signed file key\0"  # from the agreed secret of one file
+    REQUEST_NAME = (
+        b"unpooled request name\0"  # from a coordinator's identity: the names of files with requests
+    )
 
     # keys and commitments that are made from a seed with SHA-256
     MASK_KEY = b"unpooled mask key\0"

@@ -77,7 +77,7 @@ _KNOWN = re.compile(
             r"studies/[0-9a-f]{64}\.json",
             rf"deletion-notice-{_NAME}\.unpooled",
             # its membership in a federation
-            rf"{FEDERATIONS}/{_NAME}/((invitation|enrolled)\.json|private\.key)",
+            rf"{FEDERATIONS}/{_NAME}/((invitation|enrolled|coordinator)\.json|private\.key)",
             rf"{FEDERATIONS}/{_NAME}/studies/[0-9a-f]{{64}}\.json",
             # a federation
             r"(federation|recipient)\.json",

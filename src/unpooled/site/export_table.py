@@ -21,20 +21,18 @@ from unpooled.site.log_files import parsed, tail
 from unpooled.site.log_handover import POLL_SECONDS, locked_log, request_handover
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy
-from unpooled.site.site import Site
-from unpooled.site.study_file import StudyFile
-from unpooled.site.summary_file import (
+from unpooled.site.signed_file import (
     NOTICE as NOTICE_FILE,
 )
-from unpooled.site.summary_file import (
+from unpooled.site.signed_file import (
     TABLE,
-    Header,
     RecipientKey,
     is_name,
-    restricted,
     seal_file,
-    table_content,
 )
+from unpooled.site.site import Site
+from unpooled.site.study_file import StudyFile
+from unpooled.site.summary_file import Header, restricted, table_content
 from unpooled.site.table_store import SummaryFolder
 
 if TYPE_CHECKING:
@@ -124,8 +122,7 @@ def export_table(
         header = Header(
             plan.site,
             identity.public.hex(),
-            plan.recipient.name,
-            plan.recipient.public,
+            plan.recipient,
             line,
             datetime.now(UTC).isoformat(timespec="seconds"),
             plan.study,
@@ -137,6 +134,7 @@ def export_table(
             EXPORT,
             recipient=plan.recipient.name,
             recipient_key=plan.recipient.public,
+            recipient_identity=plan.recipient.identity,
             fingerprint=plan.recipient.fingerprint,
             study_file=plan.study.digest,
             title=plan.study.title,
@@ -202,8 +200,7 @@ def write_notices(folder: Path) -> tuple[DeletionNotice, ...]:
             header = Header(
                 site,
                 identity.public.hex(),
-                name,
-                key,
+                RecipientKey(name, key, str(entries[0]["recipient_identity"])),
                 log.seq + 2,
                 datetime.now(UTC).isoformat(timespec="seconds"),
                 None,

@@ -61,7 +61,8 @@ def check_place(folder: Path) -> None:
 
     A folder without a place is that of a site that has not joined a federation, or it was restored.
     """
-    recorded, joined = recorded_place(folder), any(folder.glob(f"{FEDERATIONS}/*/invitation.json"))
+    recorded = recorded_place(folder)
+    joined = any(any(folder.glob(f"{FEDERATIONS}/*/{name}.json")) for name in ("invitation", "coordinator"))
     if recorded is None and not joined and not (folder / _PLACE).exists():
         return
     now = _place(folder)

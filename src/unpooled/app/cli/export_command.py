@@ -48,8 +48,9 @@ def export_summary(
     """
     from unpooled.site.export_table import export_table, plan_export
     from unpooled.site.identity import identity_in
+    from unpooled.site.signed_file import RecipientKey, sender_fingerprint
     from unpooled.site.study_file import StudyFile
-    from unpooled.site.summary_file import SUFFIX, RecipientKey, is_summary_file, sender_fingerprint
+    from unpooled.site.summary_file import SUFFIX, is_summary_file
     from unpooled.storage.account import account
     from unpooled.storage.atomic_files import write_atomically
 

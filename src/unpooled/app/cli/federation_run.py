@@ -40,6 +40,12 @@ Approval = Annotated[
     float,
     _waiting("Seconds to wait for sites that have not approved the study (default 0: until it expires)."),
 ]
+Files = Annotated[
+    Path | None,
+    _waiting(
+        "Shared folder with a folder per site; requests and responses are files in it, without a server."
+    ),
+]
 Expected = Annotated[
     str,
     typer.Option(
@@ -95,6 +101,7 @@ def run(
     deadline: Deadline = 60.0,
     wait: Patience = WAIT,
     wait_approval: Approval = 0.0,
+    files: Files = None,
     title: Title = "",
     purpose: Purpose = "",
     contact: Contact = "",
@@ -103,6 +110,8 @@ def run(
     """Cluster the rows of a federation's sites; the rows stay at the sites.
 
     unpooled federation run heart/ -k 2..6 --report report.html --out run/
+
+    unpooled federation run heart/ -k 3 --files /mnt/share
     """
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder
@@ -113,19 +122,30 @@ def run(
         new_run_name,
     )
     from unpooled.federation.provisioning.member_keys import known_members
+    from unpooled.federation.recipient import RECORD, Recipient
 
-    served = FederationFolder.read(folder)
-    keys, federations = known_members(served)
+    served: FederationFolder | Recipient
+    keys: dict[str, str] | None = None
+    if files is not None:
+        served = Recipient.read(folder)
+        served.check_shared(files)
+        sites, federations = tuple(served.members), ()
+    else:
+        if not (folder / "federation.json").exists() and (folder / RECORD).exists():
+            raise InputError(f"{folder} has no server. Name the shared folder of its sites with --files DIR.")
+        served = FederationFolder.read(folder)
+        sites, (keys, federations) = served.sites, known_members(served)
     study = _study(title, purpose, contact, expires)
     remote = RemoteRunOptions(
         str(served.path),
         new_run_name(),
-        served.sites,
+        sites,
         quorum,
         deadline,
         wait,
         approval=wait_approval,
         federations=federations,
+        files="" if files is None else str(files.absolute()),
         **study,
     )
     reading.refuse()

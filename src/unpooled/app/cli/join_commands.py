@@ -1,6 +1,7 @@
-"""``unpooled site join``, ``site start`` and ``site stop``: a site takes part in a federation."""
+"""``unpooled site join``, ``start``, ``answer`` and ``stop``: a site takes part in a federation."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ from unpooled.html.html import counted
 
 if TYPE_CHECKING:
     from unpooled.federation.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.federation.provisioning.site_folder import SiteFolder
     from unpooled.federation.provisioning.site_membership import SiteMembership
     from unpooled.federation.relay.relay_settings import RelaySettings
@@ -46,13 +48,19 @@ START_LOG = "start.log"  # of a site in the background
 
 _ASK_WHY = 10.0  # seconds without a connection before a site looks for the reason
 _ASK_AGAIN = 2.0  # seconds between two requests for admission
+_FIRST_PAUSE, _MAX_PAUSE = 0.02, 1.0  # seconds between two looks for files; it grows while none comes
 
 
 @site.command(cls=OnLinux)
 @o.takes_options
 def join(
     folder: Annotated[Path, typer.Argument(help="The folder of the site, made if needed.")],
-    invitation: Annotated[Path, typer.Argument(help="The invitation, a .json file.")],
+    invitation: Annotated[
+        Path,
+        typer.Argument(
+            help="The invitation, a .json file; for runs over files, the coordinator's key instead."
+        ),
+    ],
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     data: Rows = None,
@@ -71,15 +79,24 @@ def join(
         ),
     ] = False,
     allow_second_folder: AllowSecondFolder = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="With a key: do not ask. The fingerprint was compared by telephone."),
+    ] = False,
 ) -> None:
     """Join a federation by invitation, and answer its queries under the site's own rules.
 
     The site answers from its summary table. --data makes one if there is none. A site has one folder and
     joins any number of federations with it: all are answered from one table, and charged to one budget.
 
+    The key of a coordinator without a server takes the place of an invitation. unpooled site answer then
+    answers the requests that come as files.
+
     unpooled site join hospital-a heart.json --data patients.parquet --person patient_id
 
     unpooled site join north national.json --downstream region --policy rules.toml
+
+    unpooled site join hospital-a heart-key.json --data patients.parquet --person patient_id
     """
     if invitation.is_dir() and folder.is_file():
         raise InputError(f"{folder} is a file. Use unpooled site join {invitation} {folder}.")
@@ -92,6 +109,17 @@ def join(
             f"{folder}: no such folder. Give the folder of the site, or begin a new site with --data FILE."
         )
     about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
+    if _is_key(invitation):
+        if background or downstream is not None or set_up_anew:
+            raise InputError("--background, --downstream and --set-up-anew need an invitation, not a key")
+        _check_outputs(place, invitation, data, policy)
+        membership_by_key = _checked_key(place, invitation, policy, yes)
+        _write_policy(place, policy, relay=False)
+        _settled(place, None, reading, grouping, data, columns, only, allow_second_folder=allow_second_folder)
+        _pin(membership_by_key)
+        return
+    if yes:
+        raise InputError("--yes is for the key of a coordinator. An invitation asks nothing.")
     relay = checked_relay(place, invitation, downstream, policy, about_data)
     _check_outputs(place, invitation, data, policy)
     _check_policy(place, invitation, policy, relay is not None)
@@ -139,6 +167,109 @@ def start(
         return
     for membership in memberships:
         _serve(place, membership, settings, background)
+
+
+def _is_key(file: Path) -> bool:
+    """Return True for the key of a coordinator, which may take the place of an invitation."""
+    from unpooled.site.signed_file import KEY
+
+    try:
+        values = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get("unpooled") == KEY
+
+
+def _checked_key(place: "SiteFolder", file: Path, policy: Path | None, yes: bool) -> "FileMembership":
+    """Return the membership by a coordinator's key, after somebody compared its fingerprint."""
+    from unpooled.federation.provisioning.file_membership import FileMembership
+    from unpooled.site.export_table import site_name
+    from unpooled.site.policy import Policy, load
+    from unpooled.site.signed_file import RecipientKey
+
+    if place.policy.exists() and policy is not None and place.policy.read_bytes() != policy.read_bytes():
+        raise InputError(
+            f"{place.policy} already exists, and differs from {policy}. A site has one policy for all "
+            f"federations. Edit {place.policy}, or join without --policy."
+        )
+    rules = policy or (place.policy if place.policy.exists() else None)
+    name = site_name(place.path, Policy() if rules is None else load(rules))
+    membership = FileMembership(place.path, name, RecipientKey.read(file))
+    membership.check_new()
+    key = membership.coordinator
+    typer.echo(f"coordinator: {key.name}, fingerprint {key.fingerprint}")
+    if not yes:
+        typer.confirm("Did the coordinator read this fingerprint to you by telephone?", abort=True)
+    place.path.mkdir(parents=True, exist_ok=True)
+    place.path.chmod(0o700)
+    return membership
+
+
+def _pin(membership: "FileMembership") -> None:
+    """Keep a membership by a coordinator's key, and print what comes next."""
+    from unpooled.site.identity import identity_in
+    from unpooled.site.signed_file import sender_fingerprint
+
+    membership.write()
+    fingerprint = sender_fingerprint(identity_in(membership.folder).public.hex())
+    typer.echo(f"this site is {membership.site}; its fingerprint, to read to the coordinator: {fingerprint}")
+    typer.echo(
+        f"unpooled site answer {membership.folder} DIR answers the requests in DIR, the folder "
+        f"{membership.site} of the shared folder"
+    )
+
+
+@site.command(cls=OnLinux)
+def answer(
+    folder: SiteFolderArgument,
+    shared: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of this site in the shared folder.")
+    ],
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on, and answer requests as they come; Ctrl-C stops it.")
+    ] = False,
+    federation: FederationName = "",
+) -> None:
+    """Answer the requests of a coordinator that are files in a folder, with files beside them.
+
+    The folder may be on a network share, synchronised, or on a stick. The site joined with the coordinator's
+    key before.
+
+    unpooled site answer hospital-a /mnt/share/hospital-a --watch
+    """
+    from unpooled.federation.file_responder import FileResponder
+    from unpooled.federation.provisioning.file_membership import FileMembership
+    from unpooled.site.message_file import INTRODUCTION
+
+    _check_not_federation(folder, "a site has a folder of its own")
+    place = _opened(folder)
+    membership = FileMembership.find(place.path, federation)
+    if not shared.is_dir():
+        raise InputError(f"{shared}: no such folder. Give the folder of this site in the shared folder.")
+    if shared.resolve().name != membership.site:
+        raise InputError(f"{shared}: the folder of {membership.site} must have its name.")
+    responder = FileResponder(membership, shared, lambda text: typer.echo(f"not used: {text}", err=True))
+    if responder.introduce():
+        typer.echo(f"written: {shared / INTRODUCTION}, which the coordinator receives once")
+    pause, told = _FIRST_PAUSE, set[str]()
+    try:
+        while True:
+            answered = responder.answer_all()
+            if answered and not watch:
+                typer.echo(f"answered: {counted(answered, 'request')}")
+            for title in sorted(responder.pending - told):
+                typer.echo(f"a study is pending: {title}: unpooled site review {folder}")
+            told = set(responder.pending)
+            if not watch:
+                break
+            pause = _FIRST_PAUSE if answered else min(1.5 * pause, _MAX_PAUSE)
+            time.sleep(pause)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+    finally:
+        responder.close()
+    if responder.problems:
+        raise typer.Exit(1)
 
 
 def _opened(folder: Path) -> "SiteFolder":

@@ -1,4 +1,4 @@
-"""``unpooled federation key`` and ``federation receive``: a federation by files, without a server."""
+"""``unpooled federation key`` and ``federation receive``: a federation without a server."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ def key(
     folder: KeyFolder,
     name: Annotated[str, typer.Option(help="Name of the recipient (default: that of the folder).")] = "",
 ) -> None:
-    """Make the key to which sites encrypt their summary files, or show it.
+    """Make the key to which sites encrypt their summary files and their responses, or show it.
 
     It needs no server. Send the file that it names to every site.
 
@@ -38,7 +38,9 @@ def key(
 @federation.command()
 def receive(
     folder: KeyFolder,
-    files: Annotated[list[str], typer.Argument(help="Summary files and deletion notices: *.unpooled")],
+    files: Annotated[
+        list[str], typer.Argument(help="Summary files, deletion notices, keys of sites: *.unpooled")
+    ],
     new_key: Annotated[
         bool, typer.Option("--new-key", help="A site has a new key, which you compared by telephone.")
     ] = False,
@@ -46,15 +48,16 @@ def receive(
         bool, typer.Option("--yes", help="Do not ask. The fingerprints were compared by telephone.")
     ] = False,
 ) -> None:
-    """Check summary files and deletion notices that came, and record them.
+    """Check summary files, deletion notices and keys of sites that came, and record them.
 
-    It asks for the fingerprint of each new site. unpooled fit uses files that are recorded.
+    It asks for the fingerprint of each new site. unpooled fit uses files that are recorded, and unpooled
+    federation run --files asks sites whose keys are recorded.
 
     unpooled federation receive heart heart/*.unpooled
     """
     from unpooled.app.job import expand
     from unpooled.federation.recipient import Recipient
-    from unpooled.site.summary_file import NOTICE, sender_fingerprint
+    from unpooled.site.signed_file import NOTICE, SITE_KEY, sender_fingerprint
 
     recipient = Recipient.read(folder)
     opened = [recipient.open(Path(file)) for file in expand(files)]
@@ -75,7 +78,9 @@ def receive(
     recipient = recipient.receive(opened, new_keys=replaced)
     for file in opened:
         header = file.header
-        if file.kind == NOTICE or header.study is None:
+        if file.kind == SITE_KEY:
+            typer.echo(f"received: {file.path}: {header.sender} takes part in runs over files")
+        elif file.kind == NOTICE or header.study is None:
             recalled = [one for one in recipient.files if one.site == header.sender and one.recalled]
             typer.echo(f"recorded: {file.path}: {header.sender} asks you to delete what it sent before:")
             for one in recalled:

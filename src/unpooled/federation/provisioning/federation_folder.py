@@ -1,6 +1,5 @@
 """The folder of a federation, at the coordinator."""
 
-import contextlib
 import json
 import os
 import secrets
@@ -14,16 +13,16 @@ from unpooled.errors import InputError
 from unpooled.federation.engine import Address, Engine, EngineIdentity, engine
 from unpooled.federation.provisioning.keys import Authority, new_key, private_pem
 from unpooled.federation.provisioning.names import check_name, check_path, parse_address
+from unpooled.federation.run_places import RunPlaces
 from unpooled.protocol.site_id import SiteId
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_format import FORMAT, format_error
-from unpooled.storage.portable_paths import located, portable
 
 _DISCONNECTED_AFTER = 15.0  # seconds without contact after which a site counts as not connected
 
 
 @dataclass(frozen=True)
-class FederationFolder:
+class FederationFolder(RunPlaces):
     """A federation's sites, the address of its server, and the paths of its files."""
 
     path: Path
@@ -44,41 +43,13 @@ class FederationFolder:
         return self.path / "console"
 
     @property
-    def runs(self) -> Path:
-        """The parent of the folders of runs in progress."""
-        return self.path / "runs"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results"
-
-    @property
     def enrolment(self) -> Path:
         """The folder of the sites' enrolments: one file per invitation."""
         return self.path / "enrolment"
 
     @property
-    def log_heads(self) -> Path:
-        """The file of all heads of sites' logs that the coordinator received."""
-        return self.path / "log_heads.jsonl"
-
-    def note_run(self, run: str, folder: Path) -> None:
-        """Record where the files of a run are, if they are not in ``results``."""
-        if folder.absolute().parent != self.results:
-            text = json.dumps({"folder": portable(folder, self.path, self.results)}) + "\n"
-            write_atomically(self.results / f"{run}.json", text.encode())
-
-    def forget_run(self, run: str) -> None:
-        (self.results / f"{run}.json").unlink(missing_ok=True)
-
-    def noted_runs(self) -> dict[str, Path]:
-        """Return the folders of all runs that are in ``results``, or recorded there."""
-        folders = {path.name: path for path in self.results.glob("[!.]*") if path.is_dir()}
-        for file in self.results.glob("[!.]*.json"):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                noted = json.loads(file.read_text(encoding="utf-8"))["folder"]
-                folders[file.stem] = Path(located(noted, self.results))
-        return folders
+    def name(self) -> str:
+        return self.address.federation
 
     def invitation(self, site: SiteId) -> Path:
         return self.path / "invitations" / f"{site}.json"
@@ -129,7 +100,8 @@ def connected_sites(federation: FederationFolder) -> tuple[SiteId, ...] | None:
 def federation_folder_files(path: Path) -> list[Path]:
     """Return the files of the federation in a folder, without its runs and results."""
     parts = ("authority", "console", "enrolment", "invitations", "server")
-    return [path / "federation.json", *(file for part in parts for file in (path / part).rglob("*"))]
+    own = (path / name for name in ("federation.json", "recipient.json", "identity.key"))
+    return [*own, *(file for part in parts for file in (path / part).rglob("*"))]
 
 
 def new_run_name() -> str:

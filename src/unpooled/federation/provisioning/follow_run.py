@@ -223,7 +223,7 @@ def _watch(
             on_waiting(describe_waiting(waiting) if waiting else "the run continues")
             last_waiting = waiting
         if status["state"] == FAILED and not alive:
-            return last_round, _raised(status), bool(status.get("retry"))
+            return last_round, failure_in(status), bool(status.get("retry"))
         if not alive:
             return last_round, None, False
         time.sleep(_POLL)
@@ -245,7 +245,8 @@ def _record(values: dict[str, Any]) -> RoundRecord:
     return RoundRecord(**{**values, "sent": sent})
 
 
-def _raised(failure: dict[str, Any]) -> UnpooledError:
+def failure_in(failure: dict[str, Any]) -> UnpooledError:
+    """Return the error of a run that failed, from its progress file."""
     kind = getattr(errors, failure["kind"], UnpooledError)
     if kind is SchemaMismatchError:
         return SchemaMismatchError(failure["text"], tuple(map(tuple, failure["table"])))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unpooled.errors import InputError
+from unpooled.federation.provisioning.file_membership import COORDINATOR
 from unpooled.federation.provisioning.invitations import Invitation
 from unpooled.federation.provisioning.keys import authority_fingerprint
 from unpooled.federation.provisioning.names import check_path
@@ -153,8 +154,9 @@ class SiteFolder:
 
     @property
     def was_enrolled(self) -> bool:
-        """True if a coordinator has ever admitted the site."""
-        return any((self.path / FEDERATIONS).glob("*/enrolled.json"))
+        """True if a coordinator has ever admitted the site, or the site has pinned one's key."""
+        marks = ("*/enrolled.json", f"*/{COORDINATOR}")
+        return any(any((self.path / FEDERATIONS).glob(mark)) for mark in marks)
 
     def check_place(self) -> None:
         """Raise FolderMovedError if the folder was moved, copied or restored and nobody confirmed it."""

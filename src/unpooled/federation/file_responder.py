@@ -1,0 +1,143 @@
+"""Runs over files: a site's side. The coordinator's side is ``file_transport``.
+
+The site answers each request in its folder that has no response yet. A request is a file of the coordinator
+whose keys the site has pinned. Its study passes the same approval, and its message the same session
+(``SiteSession``) and chain, as those that an engine carries. A site that was killed answers the request
+again, with the same bytes.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import unpooled.algorithms
+import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
+from unpooled.errors import CodecError, InputError
+from unpooled.federation.provisioning.file_membership import FileMembership
+from unpooled.protocol import codec
+from unpooled.site.endpoint import PendingDecision
+from unpooled.site.identity import identity_in
+from unpooled.site.message_file import (
+    ENDINGS,
+    INTRODUCTION,
+    MessageHeader,
+    check_place_of,
+    introduction,
+    open_message,
+    packed,
+    seal_message,
+    unpacked,
+)
+from unpooled.site.session import RunTerms, SiteSession
+from unpooled.site.signed_file import PENDING, REQUEST, RESPONSE, SITE_KEY, open_file, recipient_key
+from unpooled.storage.atomic_files import write_atomically
+
+
+class FileResponder:
+    """Answers the requests in a site's folder.
+
+    Parameters
+    ----------
+    membership
+        The site, and the coordinator that it answers.
+    folder
+        The site's folder in the shared folder.
+    on_problem
+        Called once with each file that cannot be used, in words.
+    """
+
+    def __init__(
+        self, membership: FileMembership, folder: Path, on_problem: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._settings, self._folder, self._on_problem = membership.settings, folder, on_problem
+        self._coordinator, self._identity = membership.coordinator, identity_in(membership.folder)
+        self._me = recipient_key(self._identity, membership.site)
+        self._sessions: dict[str, SiteSession] = {}  # by the digest of the study
+        self._written: dict[Path, tuple[int, int]] = {}  # own files that are whole: size and time
+        self.problems: set[str] = set()
+        self.pending: set[str] = set()  # titles of studies that somebody must approve
+
+    def introduce(self) -> bool:
+        """Write the file with the site's public keys; False if it is there."""
+        path = self._folder / INTRODUCTION
+        if self._is_whole(path, SITE_KEY):
+            return False
+        write_atomically(path, introduction(self._identity, self._me, self._coordinator), shared=True)
+        return True
+
+    def answer_all(self) -> int:
+        """Answer all open requests; returns the number of responses."""
+        requests = sorted(self._folder.glob(f"*/*{ENDINGS[REQUEST]}"))
+        if self._sessions and not any(path.is_dir() for path in self._folder.iterdir()):
+            self.close()  # all runs are over
+        self.pending = set()
+        answered = 0
+        for path in requests:
+            try:
+                if not self._is_whole(path.with_suffix(ENDINGS[RESPONSE]), RESPONSE):
+                    answered += self._answer(path)
+            except InputError as error:
+                if str(error) not in self.problems:
+                    self.problems.add(str(error))
+                    self._on_problem(str(error))
+            except FileNotFoundError:
+                pass  # the coordinator took the request back
+        return answered
+
+    def close(self) -> None:
+        """Close the sessions: the site's log is free."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    def _answer(self, path: Path) -> bool:
+        """Answer one request; False if somebody must approve its study first."""
+        pinned = self._coordinator
+        content = open_message(path, REQUEST, self._identity, self._me, pinned.name, pinned.identity)
+        message, terms = unpacked(content, "message", path), _terms(content, path)
+        digest = terms.study.digest
+        session = self._sessions.setdefault(digest, SiteSession(self._settings, terms))
+        answer = session.respond(message)
+        if isinstance(answer, PendingDecision):
+            self.pending.add(terms.study.title)
+            if not self._is_whole(path.with_suffix(ENDINGS[PENDING]), PENDING):
+                self._write(path, PENDING, {"reason": str(answer)})
+            return False
+        if isinstance(answer, bytes):
+            self._write(path, RESPONSE, {"message": packed(answer)})
+        else:
+            self._sessions.pop(digest).close()  # the cause may pass, and the next request opens the site anew
+            self._write(path, RESPONSE, {"reason": answer})
+        path.with_suffix(ENDINGS[PENDING]).unlink(missing_ok=True)
+        return True
+
+    def _write(self, request: Path, kind: str, content: dict[str, Any]) -> None:
+        path = request.with_suffix(ENDINGS[kind])
+        data = seal_message(kind, self._identity, self._me.name, self._coordinator, path, content)
+        write_atomically(path, data, shared=True)
+
+    def _is_whole(self, path: Path, kind: str) -> bool:
+        """True if a file of this site is there as it was signed; else it is written again."""
+        try:
+            state = path.stat()
+            if self._written.get(path) == (state.st_size, state.st_mtime_ns):
+                return True
+            header = open_file(path, {kind: MessageHeader.from_json}).header
+            if kind != SITE_KEY:
+                check_place_of(path, header)
+        except (OSError, InputError):
+            return False
+        if (header.sender_key, header.recipient) != (self._me.identity, self._coordinator):
+            return False
+        self._written[path] = (state.st_size, state.st_mtime_ns)
+        return True
+
+
+def _terms(content: dict[str, Any], path: Path) -> RunTerms:
+    try:
+        terms: RunTerms = codec.decode(unpacked(content, "terms", path), expect=RunTerms)
+    except CodecError as error:
+        raise InputError(f"{path}: its study cannot be read: {error}") from None
+    if terms.study.run != path.parent.name:
+        raise InputError(f"{path}: is of another run than its study, {terms.study.run}.")
+    return terms
