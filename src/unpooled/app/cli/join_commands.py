@@ -285,9 +285,11 @@ def _opened(folder: Path) -> "SiteFolder":
 def _check_outputs(place: "SiteFolder", invitation: Path, data: str | None, policy: Path | None) -> None:
     """Raise InputError if joining would replace a file that is not a site's, or that it reads."""
     from unpooled.data.readers import is_file
+    from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.site.study_store import FEDERATIONS
 
-    own = bool(place.memberships()) or not (place.path / FEDERATIONS).exists()
+    joined = place.memberships() or FileMembership.every(place.path)
+    own = bool(joined) or not (place.path / FEDERATIONS).exists()
     written = tuple(membership.path / "invitation.json" for membership in place.memberships())
     check(
         FolderOutput(place.path, "the folder of a site", own, written, resumed=True),
