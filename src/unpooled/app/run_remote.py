@@ -147,8 +147,6 @@ def _over_files(shared: Path, coordinator: Recipient, run: RemoteRun, observer: 
     work = coordinator.runs / run.task.run
     with following(work):
         progress = ProgressFile(work)
-        if progress.read()["state"] == FINISHED:
-            return work / "checkpoint"
         transport = FileTransport(
             shared,
             coordinator.name,
@@ -159,9 +157,9 @@ def _over_files(shared: Path, coordinator: Recipient, run: RemoteRun, observer: 
             approval_timeout=run.task.approval_timeout,
             on_problem=observer.warn,
         )
-        over = False
+        done = over = progress.read()["state"] == FINISHED  # by a process that was killed afterwards
         try:
-            done = coordinate(
+            done = done or coordinate(
                 run.task,
                 transport,
                 work,

@@ -251,15 +251,15 @@ def answer(
     responder = FileResponder(membership, shared, lambda text: typer.echo(f"not used: {text}", err=True))
     if responder.introduce():
         typer.echo(f"written: {shared / INTRODUCTION}, which the coordinator receives once")
-    pause, told = _FIRST_PAUSE, set[str]()
+    pause, reported = _FIRST_PAUSE, set[str]()
     try:
         while True:
             answered = responder.answer_all()
             if answered and not watch:
                 typer.echo(f"answered: {counted(answered, 'request')}")
-            for title in sorted(responder.pending - told):
+            for title in sorted(responder.pending - reported):
                 typer.echo(f"a study is pending: {title}: unpooled site review {folder}")
-            told = set(responder.pending)
+            reported = set(responder.pending)
             if not watch:
                 break
             pause = _FIRST_PAUSE if answered else min(1.5 * pause, _MAX_PAUSE)
