@@ -47,7 +47,7 @@ PRIVATE = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "bm
 
 def command(*words, fails=False):
     done = CliRunner().invoke(app, [str(word) for word in words])
-    assert (done.exit_code == 1) is fails, done.output
+    assert done.exit_code == fails, done.output
     return done.stderr.strip() if fails else done.output
 
 
@@ -243,6 +243,7 @@ def test_a_private_run_over_bad_links_charges_each_query_once(tmp_path, quick_re
         assert len(releases) == number + 1  # the schema is free
 
 
+@pytest.mark.long
 def test_secure_sums_over_bad_links_have_the_bits_of_a_simulation(tmp_path, quick_retries):
     federation = Federation(tmp_path, SUMMARY)
     options = ("-k", "2", "--restarts", "1", "--protect", "summary", "--secure")
@@ -474,3 +475,23 @@ def test_a_study_waits_for_an_officer_and_the_response_replaces_the_notice(tmp_p
     assert conversation.send() == "the site has withdrawn the study"
     conversation.transport.close(remove=True)
     assert sorted(path.name for path in (federation.shared / "north").iterdir()) == ["site-key.unpooled"]
+
+
+def test_a_copy_of_the_folder_answers_only_after_somebody_confirmed_it(federation, conversation):
+    copy = federation.top / "elsewhere" / "north"
+    shutil.copytree(federation.top / "north", copy)
+    words = ("site", "answer", copy, federation.shared / "north")
+    assert "confirm this one with unpooled site confirm" in " ".join(command(*words, fails=True).split())
+    assert "confirmed" in command("site", "confirm", copy)
+    assert "answered: 1 request" in command(*words)
+    assert "north in heart, over files; mode raw" in command("site", "status", copy)
+
+
+def test_the_membership_is_part_of_a_backup(federation):
+    command("site", "backup", federation.top / "north", federation.top / "north.tar")
+    command("site", "restore", federation.top / "north.tar", federation.top / "restored" / "north")
+    restored = FileMembership.find(federation.top / "restored" / "north")
+    assert restored.coordinator == federation.coordinator.key
+    (restored.path / "coordinator.json").write_text("{")
+    with pytest.raises(InputError, match=r"damaged. Put the file back"):
+        FileMembership.find(federation.top / "restored" / "north")

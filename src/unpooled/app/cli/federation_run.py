@@ -126,10 +126,11 @@ def run(
 
     served: FederationFolder | Recipient
     keys: dict[str, str] | None = None
+    federations: tuple[str, ...] = ()
     if files is not None:
         served = Recipient.read(folder)
         served.check_shared(files)
-        sites, federations = tuple(served.members), ()
+        sites = tuple(served.members)
     else:
         if not (folder / "federation.json").exists() and (folder / RECORD).exists():
             raise InputError(f"{folder} has no server. Name the shared folder of its sites with --files DIR.")

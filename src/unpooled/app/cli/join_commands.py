@@ -442,11 +442,13 @@ def confirm(
 
     unpooled site confirm /srv/hospital-a
     """
+    from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.federation.provisioning.site_folder import SiteFolder
     from unpooled.site.folder_place import FolderMovedError, check_place, confirm_place
 
     place = SiteFolder.from_path(folder)
-    place.chosen()
+    if not FileMembership.every(place.path):
+        place.chosen()  # raises unless the site has joined
     try:
         check_place(place.path)
     except FolderMovedError:

@@ -75,7 +75,7 @@ def site_status(
 
 
 def _never_joined(folder: Path) -> bool:
-    """Return True for the folder of a site without an invitation: before joining, or with another engine."""
+    """Return True for the folder of a site without an invitation: before joining, or over files."""
     from unpooled.app.pages.review_state import is_site
     from unpooled.federation.provisioning.site_folder import SiteFolder
 
@@ -84,6 +84,7 @@ def _never_joined(folder: Path) -> bool:
 
 def _status_before_joining(folder: Path, as_json: bool) -> None:
     from unpooled.app.cli.table_commands import find_policy
+    from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.site.study_store import StudyFolder
     from unpooled.site.table_store import SummaryFolder
 
@@ -95,7 +96,10 @@ def _status_before_joining(folder: Path, as_json: bool) -> None:
         values = {"code": code, "mode": protect.mode, "summary": table, "studies": _studies_json(studies)}
         typer.echo(json.dumps(values))
         raise typer.Exit(code)
-    typer.echo(f"{folder} has not joined a federation; mode {protect.mode}")
+    joined = [
+        f"{one.site} in {one.coordinator.name}, over files" for one in FileMembership.every(folder.absolute())
+    ]
+    typer.echo(f"{'; '.join(joined) or f'{folder} has not joined a federation'}; mode {protect.mode}")
     if place.exists:
         print_table(folder, auto_approve=protect.auto_approve)
     for line in studies_lines(studies):
