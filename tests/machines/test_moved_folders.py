@@ -414,6 +414,7 @@ def test_nothing_is_written_outside_of_the_folder(federation, join, table, tmp_p
     assert {path for path in everything(tmp_path) if parent / "north" not in path.parents} == before
 
 
+@pytest.mark.long
 def test_a_run_between_moved_folders(hospital_files, tmp_path):
     """After a first run the site is moved, and the federation is restored elsewhere from a backup.
 
