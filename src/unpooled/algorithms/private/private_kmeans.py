@@ -77,8 +77,8 @@ class Private(Method):
     dp : Gaussian
         The privacy budget and the bounds of the columns.
     scale : None, "bounds" or "standard"
-        None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard" divides by
-        standard deviations that are released with noise for a tenth of the budget.
+        None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard" divides
+        by standard deviations that are released with noise for a tenth of the budget.
     m : float or None
         The fuzzifier of fuzzy c-means; None is k-means.
     noises : float or None
