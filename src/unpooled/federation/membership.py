@@ -128,7 +128,7 @@ def _read(site: SiteId, data: bytes) -> Members:
         raise TreeError(f"{site}: {reply.fault}")
     if not works_with(reply.version, version("unpooled")):
         raise TreeError(
-            f"{site} has unpooled {reply.version}, the federation above it {version('unpooled')}. They may be "
-            "one minor version apart."
+            f"{site} has unpooled {reply.version}, the federation above it {version('unpooled')}. They may "
+            "be one minor version apart."
         )
     return reply
