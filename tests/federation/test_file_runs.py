@@ -477,7 +477,7 @@ def test_a_study_waits_for_an_officer_and_the_response_replaces_the_notice(tmp_p
     assert sorted(path.name for path in (federation.shared / "north").iterdir()) == ["site-key.unpooled"]
 
 
-def test_a_copy_of_the_folder_answers_only_after_somebody_confirmed_it(federation, conversation):
+def test_a_folder_that_was_copied_answers_only_after_somebody_confirmed_it(federation, conversation):
     copy = federation.top / "elsewhere" / "north"
     shutil.copytree(federation.top / "north", copy)
     words = ("site", "answer", copy, federation.shared / "north")

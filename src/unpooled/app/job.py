@@ -48,7 +48,7 @@ class RemoteRunOptions:
     contact: str = ""
     created: str = field(default_factory=lambda: now_and_later(EXPIRES)[0])
     expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
-    approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
+    approval_timeout: float = 0.0  # seconds to wait for approvals; 0: until the study expires
     federations: tuple[str, ...] = ()  # the sites that are federations themselves: they answer with totals
     files: str = ""  # the shared folder, if requests and responses go over files; "": over an engine
 
@@ -62,8 +62,8 @@ class RemoteRunOptions:
         most = _MAX_DEADLINE_OVER_FILES if self.files else _MAX_DEADLINE
         if not 0 < self.deadline <= most:
             raise InputError(f"--deadline must be between 0 and {most} seconds, got {self.deadline}")
-        if self.approval < 0:
-            raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval}")
+        if self.approval_timeout < 0:
+            raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval_timeout}")
 
 
 @dataclass(frozen=True)
