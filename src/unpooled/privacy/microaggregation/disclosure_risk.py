@@ -10,6 +10,7 @@ between members and controls follows from being in the table.
   a predicate that exactly one person fulfils; two parts of a row that lead to the same record.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
 from unpooled.privacy.microaggregation.diversity import one_category
-from unpooled.privacy.microaggregation.people import People
+from unpooled.privacy.microaggregation.people import People, count_disclosed, released_names
 from unpooled.privacy.microaggregation.summarize import make_first_summary, microaggregate
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
@@ -119,7 +120,7 @@ class _Attack:
         half = len(order) // 2
         mine = np.zeros(people.count, dtype=np.bool_)
         mine[order[:half]] = True
-        size = settings.group_size_for(people.count)
+        size = _size(table, people, settings)
         settings = replace(settings, min_group_size=size)
         self.count = len(order)
         if half < 2 * size:
@@ -291,6 +292,10 @@ class _Attack:
         return same[0], same[1]
 
 
+def _size(table: Table, people: People, settings: SummarySettings) -> int:
+    return settings.group_size_for(people.count, count_disclosed(released_names(table, settings)))
+
+
 def _separated(members: FloatArray, controls: FloatArray) -> tuple[float, float]:
     """The area under the ROC curve, and the share of members above all but 1% of the controls."""
     below = np.sort(controls)
@@ -303,28 +308,34 @@ def _close(estimate: FloatArray, x: FloatArray) -> np.ndarray:
     return np.abs(estimate - x) <= _CLOSE * np.abs(x) + 1e-12
 
 
-def clustering_cost(table: Table, settings: SummarySettings, k: int, seed: int = 0) -> float:
+def clustering_cost(
+    table: Table, settings: SummarySettings, clusters: Sequence[int], seed: int = 0
+) -> tuple[float, ...]:
     """Return the inertia of the rows at centres from the summary table, over that at centres from the rows.
 
-    It is nan if the table has too few groups for k clusters.
+    There is one ratio for each number of clusters; it is nan if the table has too few groups for them.
     Columns are numbers in standard deviations and categories as 0 or 1 / sqrt 2, missing values as the mean.
     """
     people = People(table, settings)
     if people.count > _MAX_PEOPLE:
         drawn = np.random.default_rng(seed).permutation(people.count)[:_MAX_PEOPLE]
-        settings = replace(settings, min_group_size=settings.group_size_for(people.count))
+        settings = replace(settings, min_group_size=_size(table, people, settings))
         table = replace(table, values=table.values[np.isin(people.row_of, drawn)])
     first = make_first_summary(table, settings)
-    if len(first.members) <= k:
-        return float("nan")
     X = _standardized(first.people, table, settings)
     means = np.array([X[rows].mean(axis=0) for rows in first.members])
     weights = np.array([len(rows) for rows in first.members])
-    pooled = kernels.kmeans(X, [0, len(X)], k, [seed], n_init=10)
-    found = kernels.kmeans(means, [0, len(means)], k, [seed], weights, n_init=10)
-    centers = found.centers[0][found.mass[0] > 0]
-    away = ((X[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum()
-    return float(away / pooled.inertia[0]) if pooled.inertia[0] > 0 else 1.0
+    ratios = []
+    for k in clusters:
+        if len(means) <= k:
+            ratios.append(float("nan"))
+            continue
+        pooled = kernels.kmeans(X, [0, len(X)], k, [seed], n_init=10)
+        found = kernels.kmeans(means, [0, len(means)], k, [seed], weights, n_init=10)
+        centers = found.centers[0][found.mass[0] > 0]
+        away = ((X[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum()
+        ratios.append(float(away / pooled.inertia[0]) if pooled.inertia[0] > 0 else 1.0)
+    return tuple(ratios)
 
 
 def _standardized(people: People, table: Table, settings: SummarySettings) -> FloatArray:

@@ -39,7 +39,12 @@ from unpooled.privacy.microaggregation.group_means import (
     number_cells,
     spread_of,
 )
-from unpooled.privacy.microaggregation.people import CategoryMembership, People, released_names
+from unpooled.privacy.microaggregation.people import (
+    CategoryMembership,
+    People,
+    count_disclosed,
+    released_names,
+)
 from unpooled.privacy.microaggregation.scales import Scales, SummaryCategories, frozen_categories
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
@@ -92,10 +97,10 @@ def make_first_summary(
     table = table if isinstance(table, Table) else table_from_array(table)
     report("reading people", 0.0)
     people = People(table, settings)
-    min_group_size = settings.group_size_for(people.count)
+    columns = released_names(table, settings)
+    min_group_size = settings.group_size_for(people.count, count_disclosed(columns))
     if people.count < min_group_size:
         raise TooFewPeopleError(f"there are fewer than {min_group_size} people, too few for a summary table")
-    columns = released_names(table, settings)
     same = collinear(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY)))
     people.link_missing(same)
     distance = PointMatrix(people.count, min_group_size, settings)
