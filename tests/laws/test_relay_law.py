@@ -7,7 +7,7 @@ import pandas
 import pytest
 from tests.amounts import amounts
 
-from helpers import ALGORITHMS, bits, blobs, each_algorithm, split
+from helpers import ALGORITHMS, EXACT, bits, blobs, each_algorithm, split
 from unpooled import Lloyd, LocalFederation, Simulation, Site, cluster, run
 from unpooled.app.job import Job
 from unpooled.data import PreparationOptions, Table
@@ -18,7 +18,7 @@ from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation
 
-ANY = RelayRules(min_sites=1, quorum=1.0)
+ANY = RelayRules(exact=True, min_sites=1, quorum=1.0)
 
 
 @pytest.fixture(params=amounts(2, 40))
@@ -178,9 +178,9 @@ def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(summarized)
         PreparationOptions(), (Lloyd(k=2, n_starts=2), Lloyd(k=3, n_starts=2)), aggregate_only=True
     )
     flat = run(analysis, Simulation.from_rows(held, exact_sums=True), seed=2).state
-    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
-    deeper = Relay("west", [Site(s, held[s]) for s in ("h3", "h4")], RelayRules(min_sites=2))
-    south = Relay("south", [deeper, Site("h5", held["h5"])])
+    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")], EXACT)
+    deeper = Relay("west", [Site(s, held[s]) for s in ("h3", "h4")], RelayRules(exact=True, min_sites=2))
+    south = Relay("south", [deeper, Site("h5", held["h5"])], EXACT)
     tree = run(analysis, LocalFederation([relay, south]), seed=2).state
     assert bits(tree.centers) == bits(flat.centers)
     assert bits(tree.agreement.preparation) == bits(flat.agreement.preparation)

@@ -27,18 +27,19 @@ from unpooled.typing import FloatArray
 class Groups(Reply):
     """A summary table as texts, and the number of sites whose people are in it."""
 
-    about: str
-    cells: str
+    about: Annotated[tuple[str, ...], Text("1")]  # its description, as JSON
+    lines: Annotated[tuple[str, ...], Text("lines")]  # of the table as CSV
     sites: Annotated[FloatArray, Count("1")]
 
     @classmethod
     def from_table(cls, table: SummaryTable, sites: float = 1.0) -> "Groups":
-        return cls(json.dumps(described(table)), to_csv(table), np.array([float(sites)]))
+        lines = tuple(to_csv(table).rstrip("\n").split("\n"))
+        return cls((json.dumps(described(table)),), lines, np.array([float(sites)]))
 
     def table(self) -> SummaryTable:
         """Return the summary table; ReplyError if it is not one."""
         try:
-            table = from_csv(self.cells, json.loads(self.about))
+            table = from_csv("\n".join(self.lines) + "\n", json.loads(self.about[0]))
             check_plausible(table)
         except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
             raise ReplyError(f"the summary table cannot be used: {error}") from None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpooled.data.summary_table import SummaryTable
+from unpooled.data.summary_table import SummaryTable, restricted
 from unpooled.errors import InputError, PolicyError
 from unpooled.site.audit_log import AuditLog
 from unpooled.site.erasures import Erasures
@@ -31,7 +31,6 @@ from unpooled.site.summary_file import (
     Header,
     RecipientKey,
     is_name,
-    restricted,
     seal_file,
     table_content,
 )

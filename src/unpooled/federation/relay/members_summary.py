@@ -83,9 +83,7 @@ class MembersSummary:
     def _combined(self, exchange: Exchange) -> Groups:
         members, rules = self._downstream.sites, self._rules
         question: AskSummary = AskSummary(self._columns)
-        (gathered,) = self._downstream.ask(
-            exchange.request.request_id, (Ask("each", members, question),)
-        )
+        (gathered,) = self._downstream.ask(exchange.request.request_id, (Ask("each", members, question),))
         silent = silent_members(members, gathered)
         exchange.downstream = format_silent_sites(silent) if silent else ""
         replies: dict[SiteId, Any] = dict(gathered.each())

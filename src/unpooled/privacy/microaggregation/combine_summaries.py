@@ -43,6 +43,13 @@ def combine_summaries(tables: Mapping[str, SummaryTable], columns: str = "same")
     >>> len(one), len(both), int(both.people.min()), both.min_group_size
     (12, 8, 9, 9)
     """
+    return combine_with_rows(tables, columns)[0]
+
+
+def combine_with_rows(
+    tables: Mapping[str, SummaryTable], columns: str = "same"
+) -> tuple[SummaryTable, IntArray]:
+    """Return the table, and a label (G,) of every group of the tables: equal ones are of one row."""
     schemas = {name: AskSchema(max_categories=1 << 30).from_summary(table) for name, table in tables.items()}
     schema = merged(schemas, columns)
     parts = list(tables.values())
@@ -73,7 +80,7 @@ def combine_summaries(tables: Mapping[str, SummaryTable], columns: str = "same")
             within[j] = np.nan
         else:
             means[name] = np.ascontiguousarray(cells[:, 0])
-    return sorted_by_values(
+    combined = sorted_by_values(
         SummaryTable(
             names=schema.names,
             kinds=schema.kinds,
@@ -89,6 +96,7 @@ def combine_summaries(tables: Mapping[str, SummaryTable], columns: str = "same")
             named=all(table.named for table in parts),
         )
     )
+    return combined, labels
 
 
 def _categories(parts: list[SummaryTable], name: str, known: tuple[str, ...]) -> tuple[str, ...]:

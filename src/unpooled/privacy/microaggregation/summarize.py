@@ -256,7 +256,7 @@ def assemble_summary(scales: Scales, disclosed: Sequence[Cells], made: str = "")
         made=made or datetime.now(UTC).date().isoformat(),
         named=scales.named,
     )
-    return _sorted(summary)
+    return sorted_by_values(summary)
 
 
 def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, float]:
@@ -305,8 +305,8 @@ def _members(labels: IntArray) -> list[IntArray]:
     return np.split(order, ends[:-1]) if len(ends) else []
 
 
-def _sorted(summary: SummaryTable) -> SummaryTable:
-    """The summary table with its rows sorted by their values, so that positions reveal nothing."""
+def sorted_by_values(summary: SummaryTable) -> SummaryTable:
+    """Return the summary table with its rows sorted by their values, so that positions reveal nothing."""
     order = np.lexsort([np.nan_to_num(values) for _, values in reversed(summary.cells())])
     return replace(
         summary,
