@@ -81,6 +81,7 @@ class FirstSummary(NamedTuple):
     people: People
     members: list[list[int]]  # of every group, as positions among the people
     cells: list[Cells]  # of every group
+    classes: dict[str, IntArray]  # of everybody, by diverse column; -1: none
 
 
 def make_first_summary(
@@ -131,7 +132,7 @@ def make_first_summary(
     labels = groups(
         Z,
         min_size,
-        limits=class_limits(scales.diverse, {name: of for name, (_, of) in classes.items()}),
+        limits=class_limits(scales.diverse, {name: own for name, (_, own) in classes.items()}),
         progress=lambda share: report("forming groups", 0.2 + 0.6 * share),
     )
     if settings.person:
@@ -143,7 +144,8 @@ def make_first_summary(
     )
     members = [rows.tolist() for rows in _members(labels)]
     scales = replace(scales, within=tuple(one.variance for one in inside_groups))
-    return FirstSummary(assemble_summary(scales, disclosed, made), scales, people, members, disclosed)
+    of = {name: own for name, (_, own) in classes.items()}
+    return FirstSummary(assemble_summary(scales, disclosed, made), scales, people, members, disclosed, of)
 
 
 def sensitive_classes(
