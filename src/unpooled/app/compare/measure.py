@@ -191,7 +191,7 @@ def run_method(
         if not opened:
             return MethodRun(method, protection, seed, "no site has enough people for a summary table"), None
         try:
-            algorithm = _algorithm(problem, method, protection, epsilon)
+            algorithm = algorithm_for(problem, method, protection, epsilon)
             before = time.process_time()
             done = run(algorithm, LocalFederation(opened), seed=seed)
             spent = time.process_time() - before
@@ -227,7 +227,8 @@ def run_method(
     return found, centers
 
 
-def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -> Any:
+def algorithm_for(problem: Problem, method: str, protection: str, epsilon: float) -> Any:
+    """Return a method as it is compared: with its own settings, and without restarts of its own."""
     if protection == "dp":
         low, high = _declared(problem.X)
         budget = Gaussian(epsilon, 1e-6, low, high, rows=len(problem.X), force=True)
