@@ -27,6 +27,7 @@ from unpooled.app.compare.measure import (
     PUBLISHED,
     actively_reconstructed,
     algorithm_for,
+    policy_for,
     run_method,
 )
 from unpooled.protocol.algorithm import Asks
@@ -47,7 +48,11 @@ ORDER = ("none", "raw", SECURE, "summary", "dp")
 NOT_SUMMED = "it needs the answers of single sites, which secure sums do not give"
 
 
-ANSWERS = {"raw": "raw rows", "summary": "summary tables"}  # by mode of the policy
+ANSWERS = {
+    "raw": "raw rows",
+    "summary": "summary tables",
+    "dp": "raw rows, with noise",
+}  # by mode of the policy
 POLICY = 'format = 1\n[protect]\nmode = "{}"\nauto_approve = true\n[aggregation]\nmax_equations = 1'
 
 
@@ -157,12 +162,14 @@ def arrivals(problem: Problem) -> list[list[str]]:
     lines = [["sites answer from", "without secure sums", "with secure sums", "masked in secure sums"]]
     for protection, words in ANSWERS.items():
         federations = []
+        policy = (
+            policy_for(protection, EPSILON, len(problem.X))
+            if protection == "dp"
+            else parse(POLICY.format(protection))
+        )
         for secure in (None, SecureSums()):
             with tempfile.TemporaryDirectory() as home, ExitStack() as opened:
-                sites = [
-                    open_site(name, X, parse(POLICY.format(protection)), Path(home) / name)
-                    for name, X in problem.sites().items()
-                ]
+                sites = [open_site(name, X, policy, Path(home) / name) for name, X in problem.sites().items()]
                 for site in sites:
                     opened.callback(site.close)
                 federations.append(CountedReplies(sites, secure=secure))

@@ -282,7 +282,7 @@ class MessageRecorder(Recorder):
         return ""
 
 
-def _policy(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
+def policy_for(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
     """The policy of a site; ``rows`` is the number of rows of all sites, which is taken to be public."""
     rules = {
         "summary": "[protect]\nauto_approve = true",
@@ -312,7 +312,7 @@ def _opened(
             sites.append(Site(name, X, log=recorders[name]))
             continue
         try:
-            policy = _policy(protection, epsilon, sum(map(len, rows.values())), module)
+            policy = policy_for(protection, epsilon, sum(map(len, rows.values())), module)
             sites.append(open_site(name, X, policy, None if homes is None else homes[name]))
         except TooFewPeopleError:
             continue
