@@ -29,6 +29,7 @@ from unpooled.typing import FloatArray, IntArray
 GROUP_SIZES = (5, 8, 11, 16, 25)
 MAX_FOUND = 0.05  # of the members, at 1% false alarms: what a proposed minimum group size allows
 _FALSE_ALARMS, _CLOSE = 0.01, 0.1
+_INSIDE = 0.05  # people of the whole table added to a group, so that nothing is impossible
 _MAX_PEOPLE = 4000  # drawn at random from a larger table
 _PREDICATES, _PREDICATE_COLUMNS = 500, 3
 
@@ -165,7 +166,7 @@ class _Attack:
         else:
             counts = self.counts(name)
             share = counts.sum(axis=0) / counts.sum()
-            more = 0.05 if widen == 1.0 else 1.0  # people who are near a group, and not in it
+            more = _INSIDE if widen == 1.0 else 1.0  # people who are near a group, and not in it
             chance = (counts + more * share) / (np.maximum(known, 1.0) + more)[:, None]
             out = np.log(np.maximum(chance, 1e-9)).T[value.astype(int)]
         return np.where(there, out, 0.0)
@@ -197,7 +198,10 @@ class _Attack:
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def membership(self) -> MembershipRisk:
-        """The stronger of two attackers: against anybody of the population, or anybody near a group."""
+        """The strongest of three attackers: against anybody of the population, anybody near a group, or both.
+
+        Whether a value is missing counts as a value: a table discloses how many people of a group have one.
+        """
         g = float(np.mean(self.summary.people))
         ratios = []
         for who in (0, 1):
@@ -205,19 +209,29 @@ class _Attack:
             anybody = np.zeros(len(self.values[self.columns[0]][who]))
             for name in self.columns:
                 x = self.values[name][who]
-                inside = inside + self.log_likelihood(name, x)
-                near = near + self.log_likelihood(name, x, (g + 1) / (g - 1))
+                inside = inside + self.log_likelihood(name, x) + self.log_missing(name, x, _INSIDE)
+                near = near + self.log_likelihood(name, x, (g + 1) / (g - 1)) + self.log_missing(name, x, 1.0)
                 anybody = anybody + self.log_population(name, x)
             own = np.logaddexp.reduce(inside, axis=1)
-            ratios.append((own - anybody, own - np.logaddexp.reduce(near, axis=1)))
+            population, neighbours = own - anybody, own - np.logaddexp.reduce(near, axis=1)
+            ratios.append((population, neighbours, population + neighbours))
         found = [_separated(*pair) for pair in zip(*ratios, strict=True)]
         return MembershipRisk(
             self.summary.min_group_size, max(auc for auc, _ in found), max(share for _, share in found)
         )
 
+    def log_missing(self, name: str, x: FloatArray, more: float) -> FloatArray:
+        """(n, groups) of having a value, or none; ``more``: people of the whole table added to a group."""
+        known, people = self.summary.people_with_value(name), self.summary.people
+        share = known.sum() / people.sum()
+        chance = np.clip((known + more * share) / (people + more), 1e-6, 1 - 1e-6)
+        out = np.where(np.isnan(x)[:, None], np.log1p(-chance), np.log(chance))
+        return np.where(known > 0, out, 0.0)  # a suppressed cell says little
+
     def log_population(self, name: str, x: FloatArray) -> FloatArray:
         """(n,) the log-likelihood of values in the whole table."""
         summary, known = self.summary, self.summary.people_with_value(name)
+        there = float(np.clip(known.sum() / summary.people.sum(), 1e-6, 1 - 1e-6))
         if name in summary.means and not self.binary(name):
             mean = float(known @ summary.means[name] / known.sum())
             inside = float(np.nan_to_num(summary.within[summary.index(name)]))
@@ -226,7 +240,7 @@ class _Attack:
         else:
             share = self.counts(name).sum(axis=0) / self.counts(name).sum()
             out = np.log(share + 1e-9)[np.nan_to_num(x).astype(int)]
-        return np.where(np.isnan(x), 0.0, out)
+        return np.where(np.isnan(x), np.log1p(-there), out + np.log(there))
 
     def attribute(self, name: str) -> AttributeRisk:
         others = tuple(other for other in self.columns if other != name)
