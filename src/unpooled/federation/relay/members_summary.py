@@ -85,7 +85,7 @@ class MembersSummary:
         question: AskSummary = AskSummary(self._columns)
         (gathered,) = self._downstream.ask(exchange.request.request_id, (Ask("each", members, question),))
         silent = silent_members(members, gathered)
-        exchange.downstream = format_silent_sites(silent) if silent else ""
+        exchange.member_failures = format_silent_sites(silent) if silent else ""
         replies: dict[SiteId, Any] = dict(gathered.each())
         needed = max(1, int(np.ceil(rules.quorum * len(members))))
         if len(replies) < needed:
@@ -100,7 +100,7 @@ class MembersSummary:
         try:
             table = combine_summaries({name: reply.table() for name, reply in replies.items()}, rules.columns)
         except SchemaMismatchError as error:
-            exchange.downstream = f"{error}; {error.table}"
+            exchange.member_failures = f"{error}; {error.table}"
             raise QueryRefusedError(str(error)) from error
         except TooFewPeopleError as error:
             raise QueryRefusedError(f"{self._name}: {error}") from error
