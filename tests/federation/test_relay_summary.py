@@ -8,7 +8,7 @@ from unpooled import Lloyd, LocalFederation, SecureSums, Site, open_site, run
 from unpooled.algorithms import METHODS
 from unpooled.data import Table
 from unpooled.data.schema import AskSchema
-from unpooled.data.summary_question import AskSummary, Groups
+from unpooled.data.summary_question import AskSummary, SummaryGroups
 from unpooled.errors import InputError, ReplyError, SchemaMismatchError, TooFewPeopleError
 from unpooled.federation.relay.members_summary import FOLDER
 from unpooled.federation.relay.relay import Relay, RelayRules
@@ -122,14 +122,14 @@ def test_a_site_gives_its_table_and_one_without_a_table_refuses():
 
 @pytest.mark.parametrize("wrong", ["{}", "[]", '{"names": 3}', "", "nan"])
 def test_a_forged_table_is_not_used(wrong):
-    good = Groups.from_table(microaggregate(mixed(np.random.default_rng(3), 60)))
+    good = SummaryGroups.from_table(microaggregate(mixed(np.random.default_rng(3), 60)))
     with pytest.raises(ReplyError, match="cannot be used"):
-        AskSummary().check_reply(Groups((wrong,), good.lines, good.sites))
+        AskSummary().check_reply(SummaryGroups((wrong,), good.lines, good.sites))
     with pytest.raises(ReplyError, match="whole number"):
-        AskSummary().check_reply(Groups(good.about, good.lines, np.array([0.5])))
+        AskSummary().check_reply(SummaryGroups(good.about, good.lines, np.array([0.5])))
     fewer = tuple(line.replace(line.split(",")[0], "1", 1) for line in good.lines[1:])
     with pytest.raises(ReplyError, match="fewer than"):
-        AskSummary().check_reply(Groups(good.about, (good.lines[0], *fewer), good.sites))
+        AskSummary().check_reply(SummaryGroups(good.about, (good.lines[0], *fewer), good.sites))
 
 
 # ---------------------------------------------------------------- the relay

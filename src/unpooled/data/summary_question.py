@@ -24,7 +24,7 @@ from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Groups(Reply):
+class SummaryGroups(Reply):
     """A summary table as texts, and the number of sites whose people are in it."""
 
     about: Annotated[tuple[str, ...], Text("1")]  # its description, as JSON
@@ -32,7 +32,7 @@ class Groups(Reply):
     sites: Annotated[FloatArray, Count("1")]
 
     @classmethod
-    def from_table(cls, table: SummaryTable, sites: float = 1.0) -> "Groups":
+    def from_table(cls, table: SummaryTable, sites: float = 1.0) -> "SummaryGroups":
         lines = tuple(to_csv(table).rstrip("\n").split("\n"))
         return cls((json.dumps(described(table)),), lines, np.array([float(sites)]))
 
@@ -55,19 +55,19 @@ class Groups(Reply):
 
 
 @dataclass(frozen=True, eq=False)
-class AskSummary(Question[Groups]):
+class AskSummary(Question[SummaryGroups]):
     """The site's summary table, with some columns or all."""
 
     reads = "groups"
 
     columns: Annotated[tuple[str, ...], Text("p")] = ()  # (): all
 
-    def answer_all(self, batch: SiteBatch) -> list[Groups]:
+    def answer_all(self, batch: SiteBatch) -> list[SummaryGroups]:
         replies = []
         for s in range(len(batch)):
             table = _summary(batch.site(s) if len(batch) > 1 else batch)
             try:
-                replies.append(Groups.from_table(restricted(table, self.columns)[0]))
+                replies.append(SummaryGroups.from_table(restricted(table, self.columns)[0]))
             except InputError as error:
                 raise QueryRefusedError(str(error)) from None
         return replies

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.summary_question import AskSummary, Groups
+from unpooled.data.summary_question import AskSummary, SummaryGroups
 from unpooled.errors import QueryRefusedError, SchemaMismatchError, TooFewPeopleError
 from unpooled.federation.relay.relay_rules import RelayRules
 from unpooled.federation.relay.relay_steps import TooFewMembersError, silent_members
@@ -57,12 +57,12 @@ class MembersSummary:
     ) -> None:
         self._name, self._rules, self._downstream, self._columns = relay, rules, downstream, columns
         self._path = None if folder is None else folder / FOLDER / f"{study[:32] or 'table'}.bin"
-        self._groups: Groups | None = None
+        self._groups: SummaryGroups | None = None
 
-    def read(self, exchange: Exchange) -> Groups:
+    def read(self, exchange: Exchange) -> SummaryGroups:
         """Return the table, with the number of sites in it; TooFewMembersError if too few members answer."""
         if self._groups is None and self._path is not None and self._path.exists():
-            self._groups = codec.decode(self._path.read_bytes(), expect=Groups)
+            self._groups = codec.decode(self._path.read_bytes(), expect=SummaryGroups)
         if self._groups is None:
             groups = self._combined(exchange)
             if self._path is not None:  # before anything of it leaves
@@ -80,7 +80,7 @@ class MembersSummary:
     def sites(self) -> float:
         return 0.0 if self._groups is None else float(self._groups.sites[0])
 
-    def _combined(self, exchange: Exchange) -> Groups:
+    def _combined(self, exchange: Exchange) -> SummaryGroups:
         members, rules = self._downstream.sites, self._rules
         question: AskSummary = AskSummary(self._columns)
         (gathered,) = self._downstream.ask(exchange.request.request_id, (Ask("each", members, question),))
@@ -108,7 +108,7 @@ class MembersSummary:
             raise QueryRefusedError(
                 f"{self._name} answers for {rules.min_people} people or more, and has fewer"
             )
-        return Groups.from_table(table, sites)
+        return SummaryGroups.from_table(table, sites)
 
 
 class MembersTransformStep(Step):
@@ -138,7 +138,11 @@ class MembersAnswerStep(AnswerStep):
 
     def _reply(self, request_id: RequestId, asked: AskedPart) -> Reply:
         reply = super()._reply(request_id, asked)
-        return replace(reply, sites=np.array([self._summary.sites])) if isinstance(reply, Groups) else reply
+        return (
+            replace(reply, sites=np.array([self._summary.sites]))
+            if isinstance(reply, SummaryGroups)
+            else reply
+        )
 
 
 class MembersTableStep(Step):

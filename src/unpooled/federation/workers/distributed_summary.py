@@ -23,7 +23,7 @@ from unpooled.federation.workers.partition import GroupRows, RowPartition, with_
 from unpooled.federation.workers.worker_federation import Workers, checked_partitions, workers_of
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.distributed.grouping_plan import SummaryPlan
-from unpooled.privacy.microaggregation.distributed.whole_site import SiteFacts, facts_of, plan_of
+from unpooled.privacy.microaggregation.distributed.whole_site import WholeSiteFacts, facts_of, plan_of
 from unpooled.privacy.microaggregation.distributed.worker_part import PartFacts, SummaryPart
 from unpooled.protocol.messages import SiteId
 
@@ -175,7 +175,7 @@ class _SummaryBuilder:
 
     def _with_enough_people(
         self, sites: dict[SiteId, list[RowPartition]]
-    ) -> tuple[dict[SiteId, list[RowPartition]], dict[SiteId, SiteFacts]]:
+    ) -> tuple[dict[SiteId, list[RowPartition]], dict[SiteId, WholeSiteFacts]]:
         """Return the sites that have enough people, in partitions that have enough each."""
         while True:
             self._hold(sites)

@@ -23,7 +23,7 @@ MIN_GROUPS = 3  # of every cell: with two, each site of them knows the other's g
 _FARTHEST, _MISSING = 8.0, 0.5  # as in the distance between people
 
 
-class _Column(NamedTuple):
+class _GroupColumn(NamedTuple):
     """A column of all groups."""
 
     known: FloatArray  # (G,) people with a value
@@ -64,7 +64,7 @@ def combine_with_rows(
     of = {
         name: _number(parts, name) if kind == NUMBER else _shares(parts, name, categories[name])
         for name, kind in zip(schema.names, schema.kinds, strict=True)
-        if kind in (NUMBER, CATEGORY)
+        if kind == NUMBER or categories.get(name)
     }
     labels = _grouped(of, set(of) - set(categories), len(people))
     count = int(labels.max()) + 1
@@ -85,7 +85,7 @@ def combine_with_rows(
             names=schema.names,
             kinds=schema.kinds,
             categories=categories,
-            people=np.bincount(labels, people, count),
+            people=np.bincount(labels, people, count).astype(np.float64),
             known=known,
             means=means,
             counts=counts,
@@ -104,14 +104,14 @@ def _categories(parts: list[SummaryTable], name: str, known: tuple[str, ...]) ->
     return (*known, OTHER) if other else known
 
 
-def _number(parts: list[SummaryTable], name: str) -> _Column:
+def _number(parts: list[SummaryTable], name: str) -> _GroupColumn:
     means = [table.means.get(name, np.zeros(len(table))) for table in parts]
     inside = [np.full(len(t), t.within[t.index(name)] if name in t.means else np.nan) for t in parts]
     known = np.concatenate([table.people_with_value(name) for table in parts])
-    return _Column(known, np.concatenate(means)[:, None], np.concatenate(inside))
+    return _GroupColumn(known, np.concatenate(means)[:, None], np.concatenate(inside))
 
 
-def _shares(parts: list[SummaryTable], name: str, categories: tuple[str, ...]) -> _Column:
+def _shares(parts: list[SummaryTable], name: str, categories: tuple[str, ...]) -> _GroupColumn:
     shares = []
     for table in parts:
         own = np.zeros((len(table), len(categories)))
@@ -120,12 +120,13 @@ def _shares(parts: list[SummaryTable], name: str, categories: tuple[str, ...]) -
             np.add.at(own.T, place, table.counts[name].T)
         shares.append(own / np.maximum(table.people_with_value(name), 1.0)[:, None])
     known = np.concatenate([table.people_with_value(name) for table in parts])
-    return _Column(known, np.concatenate(shares), np.full(len(known), np.nan))
+    return _GroupColumn(known, np.concatenate(shares), np.full(len(known), np.nan))
 
 
-def _grouped(columns: Mapping[str, _Column], numbers: set[str], count: int) -> IntArray:
+def _grouped(columns: Mapping[str, _GroupColumn], numbers: set[str], count: int) -> IntArray:
     """(G,) the row of every group. It does not depend on the order of the sites."""
-    points, missing = [np.zeros((count, 1))], 0.0
+    points: list[FloatArray] = [np.zeros((count, 1))]
+    missing = 0.0
     for name, (known, values, _) in columns.items():
         if not known.any():
             continue
@@ -135,7 +136,8 @@ def _grouped(columns: Mapping[str, _Column], numbers: set[str], count: int) -> I
             deviation = np.sqrt(known @ (values - mean) ** 2 / known.sum())
             z = (values - mean) / np.where(deviation > 0, deviation, 1.0)
         there = (known > 0)[:, None]
-        points += [np.where(there, np.clip(z, -_FARTHEST, _FARTHEST), 0.0), _MISSING * ~there]
+        points.append(np.where(there, np.clip(z, -_FARTHEST, _FARTHEST), 0.0).astype(np.float64))
+        points.append(np.where(there, 0.0, _MISSING))
         missing = max(missing, float((known == 0).mean()))
     Z = np.concatenate(points, axis=1)
     order = np.lexsort(Z.T[::-1])
@@ -145,7 +147,7 @@ def _grouped(columns: Mapping[str, _Column], numbers: set[str], count: int) -> I
     return labels
 
 
-def _cells(column: _Column, labels: IntArray, count: int) -> tuple[FloatArray, FloatArray, float]:
+def _cells(column: _GroupColumn, labels: IntArray, count: int) -> tuple[FloatArray, FloatArray, float]:
     """(rows,) people with a value, (rows, values) means, and the variance within rows.
 
     A cell of fewer than three groups with a value is suppressed.

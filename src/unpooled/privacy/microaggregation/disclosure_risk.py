@@ -240,7 +240,8 @@ class _Attack:
         else:
             share = self.counts(name).sum(axis=0) / self.counts(name).sum()
             out = np.log(share + 1e-9)[np.nan_to_num(x).astype(int)]
-        return np.where(np.isnan(x), np.log1p(-there), out + np.log(there))
+        result: FloatArray = np.where(np.isnan(x), np.log1p(-there), out + np.log(there))
+        return result
 
     def attribute(self, name: str) -> AttributeRisk:
         others = tuple(other for other in self.columns if other != name)

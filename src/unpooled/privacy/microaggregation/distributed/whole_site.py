@@ -59,7 +59,7 @@ Asking = Generator[Any, Any, Any]
 _IDS_AT_ONCE = 1 << 20
 
 
-class SiteFacts(NamedTuple):
+class WholeSiteFacts(NamedTuple):
     """The facts of all parts, the columns of the whole, and its minimum group size."""
 
     parts: list[PartFacts]
@@ -67,7 +67,7 @@ class SiteFacts(NamedTuple):
     min_group_size: int
 
 
-def facts_of(settings: SummarySettings) -> Generator[Any, Any, SiteFacts]:
+def facts_of(settings: SummarySettings) -> Generator[Any, Any, WholeSiteFacts]:
     """Return the facts of all parts and of the site; TooFewPeopleError if it has too few people."""
     if settings.diverse:
         raise InputError(
@@ -83,10 +83,10 @@ def facts_of(settings: SummarySettings) -> Generator[Any, Any, SiteFacts]:
     columns = _columns(parts)
     if len(parts) > 1:
         columns = yield from _without_wide(columns)
-    return SiteFacts(parts, columns, settings.group_size_for(people, count_disclosed(columns)))
+    return WholeSiteFacts(parts, columns, settings.group_size_for(people, count_disclosed(columns)))
 
 
-def plan_of(facts: SiteFacts, settings: SummarySettings) -> Generator[Any, Any, SummaryPlan]:
+def plan_of(facts: WholeSiteFacts, settings: SummarySettings) -> Generator[Any, Any, SummaryPlan]:
     """Return the plan by which every part forms its groups."""
     parts, columns, min_group_size = facts
     people = sum(part.people for part in parts)
