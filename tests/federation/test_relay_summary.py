@@ -86,6 +86,9 @@ def test_a_cell_of_which_only_two_groups_have_a_value_is_suppressed():
     assert len(more) == 2
     both = combine_summaries({"a": full[0], "b": full[1], "c": more}, "any")
     assert (both.people_with_value("y") == 0).all()
+    assert both.kinds == ("number", "empty")
+    assert AskSchema().from_summary(both).kinds == ("number", "empty")
+    assert SummaryGroups.from_table(both).table().digest == both.digest
     assert (both.people_with_value("x") == both.people).all()
 
 

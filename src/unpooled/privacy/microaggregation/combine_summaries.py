@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
 from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
@@ -70,12 +70,13 @@ def combine_with_rows(
     count = int(labels.max()) + 1
     known = np.zeros((count, len(schema.names)))
     within = np.full(len(schema.names), np.nan)
-    means, counts = {}, {}
+    means, counts, kinds = {}, {}, list(schema.kinds)
     for j, name in enumerate(schema.names):
-        if name not in of:
-            continue
-        known[:, j], cells, within[j] = _cells(of[name], labels, count)
-        if name in categories:
+        if name in of:
+            known[:, j], cells, within[j] = _cells(of[name], labels, count)
+        if not known[:, j].any():  # nothing of the column is disclosed
+            kinds[j] = EMPTY if kinds[j] in (NUMBER, CATEGORY) else kinds[j]
+        elif name in categories:
             counts[name] = np.round(cells * known[:, j : j + 1], 9)
             within[j] = np.nan
         else:
@@ -83,8 +84,8 @@ def combine_with_rows(
     combined = sorted_by_values(
         SummaryTable(
             names=schema.names,
-            kinds=schema.kinds,
-            categories=categories,
+            kinds=tuple(kinds),
+            categories={name: categories[name] for name in counts},
             people=np.bincount(labels, people, count).astype(np.float64),
             known=known,
             means=means,
