@@ -190,6 +190,25 @@ def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(summarized)
     assert codec.encode(tree.agreement.mean) == codec.encode(flat.agreement.mean)
 
 
+@pytest.mark.parametrize("aggregate_only", [False, True])
+def test_a_whole_analysis_of_tables_over_relays_that_summarize(aggregate_only):
+    """Numbers, categories, missing cells, a column at some only: the answers are those of a site."""
+    held = {s: microaggregate(t) for s, t in tables(1).items()}
+    analysis = Analysis(
+        PreparationOptions(), (Lloyd(k=2, n_starts=2), Lloyd(k=3, n_starts=2)), aggregate_only=aggregate_only
+    )
+    flat = run(analysis, Simulation.from_rows(held), seed=2).state
+    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
+    south = Relay("south", [Site(s, held[s]) for s in ("h3", "h4", "h5")])
+    tree = run(analysis, LocalFederation([relay, south]), seed=2).state
+    assert tree.agreement.rows.tolist() == [105.0, 150.0]
+    assert tree.agreement.protection[0][0] == "summary"
+    ours, theirs = (one.agreement.preparation for one in (tree, flat))
+    assert ours.outputs == theirs.outputs
+    ends = [[one.centers[:, :2].min(axis=0), one.centers[:, :2].max(axis=0)] for one in (tree, flat)]
+    assert np.allclose(*ends, atol=0.1)  # age and dose of the two kinds of patients
+
+
 def test_a_job_with_exact_sums_has_the_same_bits_whatever_its_sites_are_called():
     frames = {s: {n: t.values[:, i] for i, n in enumerate(("age", "dose"))} for s, t in tables(3).items()}
     frames = {s: pandas.DataFrame(columns) for s, columns in frames.items()}
