@@ -43,8 +43,7 @@ def test_membership_of_real_tables_is_inferred_as_well_as_by_other_attackers(hos
     heart = read_table(str(HEART), Reading(categorical=codes))
     mine = heart.values[:, heart.index("site")] == heart.categories["site"].index(hospital)
     table = Table(heart.names, heart.kinds, heart.categories, heart.values[mine]).without(("site",))
-    risks = [measure_risks(table, SummarySettings(5), ("num",), seed).membership for seed in range(5)]
-    assert np.mean([risk.auc for risk in risks]) >= auc
+    assert measure_risks(table, SummarySettings(5), ("num",)).membership.auc >= auc
 
 
 def test_who_lacks_a_value_is_inferred_from_the_numbers_of_values():

@@ -30,6 +30,7 @@ GROUP_SIZES = (5, 8, 11, 16, 25)
 MAX_FOUND = 0.05  # of the members, at 1% false alarms: what a proposed minimum group size allows
 _FALSE_ALARMS, _CLOSE = 0.01, 0.1
 _INSIDE = 0.05  # people of the whole table added to a group, so that nothing is impossible
+_FEW_PEOPLE, _SPLITS = 1000, 5  # up to so many people are divided several times into members and controls
 _MAX_PEOPLE = 4000  # drawn at random from a larger table
 _PREDICATES, _PREDICATE_COLUMNS = 500, 3
 
@@ -85,7 +86,7 @@ def measure_risks(
     attributes.sort(key=lambda one: (one.controls - one.members, one.column))
     return Risks(
         attack.count,
-        attack.membership(),
+        _membership(table, settings, seed, attack),
         tuple(attributes),
         attack.singled_out(np.random.default_rng(seed)),
         attack.linked(),
@@ -97,7 +98,7 @@ def membership_by_size(table: Table, settings: SummarySettings, seed: int = 0) -
     found = []
     for size in GROUP_SIZES:
         try:
-            found.append(_Attack(table, replace(settings, min_group_size=size), seed).membership())
+            found.append(_membership(table, replace(settings, min_group_size=size), seed))
         except TooFewPeopleError:
             break
     return tuple(found)
@@ -110,6 +111,21 @@ def proposed_size(risks: tuple[MembershipRisk, ...]) -> int:
     8
     """
     return next((risk.min_group_size for risk in risks if risk.found <= MAX_FOUND), 0)
+
+
+def _membership(
+    table: Table, settings: SummarySettings, seed: int, first: "_Attack | None" = None
+) -> MembershipRisk:
+    """The membership risk by the attacker who is best on average; small tables are divided several times.
+
+    A hundredth of some dozen controls is nobody, so that one division says little about false alarms.
+    """
+    attacks = [first or _Attack(table, settings, seed)]
+    if attacks[0].count <= _FEW_PEOPLE:
+        attacks += [_Attack(table, settings, seed + i) for i in range(1, _SPLITS)]
+    found = np.mean([attack.membership() for attack in attacks], axis=0)  # (attackers, 2)
+    auc, share = found[found[:, 0].argmax()]
+    return MembershipRisk(attacks[0].summary.min_group_size, float(auc), float(share))
 
 
 class _Attack:
@@ -197,10 +213,11 @@ class _Attack:
         weight = np.exp(total)
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
-    def membership(self) -> MembershipRisk:
-        """The strongest of three attackers: against anybody of the population, anybody near a group, or both.
+    def membership(self) -> list[tuple[float, float]]:
+        """The area and the share found of three attackers, who compare a person's group with others.
 
-        Whether a value is missing counts as a value: a table discloses how many people of a group have one.
+        They compare it with the population, with people who are near a group, or with both. Whether a value
+        is missing counts as a value: a table discloses how many people of a group have one.
         """
         g = float(np.mean(self.summary.people))
         ratios = []
@@ -215,10 +232,7 @@ class _Attack:
             own = np.logaddexp.reduce(inside, axis=1)
             population, neighbours = own - anybody, own - np.logaddexp.reduce(near, axis=1)
             ratios.append((population, neighbours, population + neighbours))
-        found = [_separated(*pair) for pair in zip(*ratios, strict=True)]
-        return MembershipRisk(
-            self.summary.min_group_size, max(auc for auc, _ in found), max(share for _, share in found)
-        )
+        return [_separated(*pair) for pair in zip(*ratios, strict=True)]
 
     def log_missing(self, name: str, x: FloatArray, more: float) -> FloatArray:
         """(n, groups) of having a value, or none; ``more``: people of the whole table added to a group."""
