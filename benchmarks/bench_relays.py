@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from unpooled import LocalFederation, Simulation, Site
-from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.federation.simulated_rows import ArrayRows
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
@@ -84,7 +84,7 @@ def encoded(relays: int, sites: int) -> None:
     X = rows(relays * sites)
     parts = np.split(X, relays * sites)
     members = [[Site(f"{r}-{s}", parts[r * sites + s]) for s in range(sites)] for r in range(relays)]
-    tree = LocalFederation([Relay(f"{r:03}", some) for r, some in enumerate(members)])
+    tree = LocalFederation([Relay(f"{r:03}", some, RelayRules(exact=True)) for r, some in enumerate(members)])
     question = AskClusterSums(X[None, : K * ROWS : ROWS].copy())
 
     def act(number: int) -> object:

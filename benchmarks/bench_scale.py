@@ -90,7 +90,9 @@ def tree(count: int, width: int, costs: Costs | None, away: float, seed: int) ->
     for r in range(count):
         sites = {f"{r}-{s}": Site(f"{r}-{s}", X) for s in range(width)}
         network = SimulatedNetwork(sites, rng, costs, away)
-        relay: Any = Relay(f"{r:04}", TransportFederation(network, exact_sums=True), RelayRules(min_sites=3))
+        relay: Any = Relay(
+            f"{r:04}", TransportFederation(network, exact_sums=True), RelayRules(exact=True, min_sites=3)
+        )
         relay.network = network
         relays[relay.name] = relay
     top = SimulatedNetwork(relays, rng, costs, 0.0)

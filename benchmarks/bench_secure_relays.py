@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unpooled import LocalFederation, SecureSums, Simulation, Site
-from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.privacy.secure_sum import crypto
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.protocol.algorithm import Ask
@@ -58,7 +58,10 @@ def grown(members: list[Any]) -> Simulation:
     while len(members) > WIDTH:
         level += 1
         parts = [members[a : a + WIDTH] for a in range(0, len(members), WIDTH)]
-        members = [Relay(f"r{level}-{i:03d}", part, secure=SecureSums()) for i, part in enumerate(parts)]
+        members = [
+            Relay(f"r{level}-{i:03d}", part, RelayRules(exact=True), secure=SecureSums())
+            for i, part in enumerate(parts)
+        ]
     return LocalFederation(members, secure=SecureSums())
 
 

@@ -129,10 +129,7 @@ def quality(seeds: int = 3) -> dict[int, list[float]]:
     """By rows per site, all ratios with at least 5 g rows per cluster and site."""
     enough: dict[int, list[float]] = {}
     for rows in (30, 100, 300, 1000):
-        g = SummarySettings().group_size_for(rows)
-        print(
-            f"\n{rows} rows per site, g {g}: mean (worst) over {seeds} seeds, rows per cluster and site in g"
-        )
+        print(f"\n{rows} rows per site: mean (worst) over {seeds} seeds, rows per cluster and site in g")
         for shape in SHAPES:
             k = K.get(shape.__name__, 5)
             line = []
@@ -141,6 +138,7 @@ def quality(seeds: int = 3) -> dict[int, list[float]]:
                 for seed in range(seeds):
                     rng = np.random.default_rng([seed, rows])
                     X, label = shape(rng, SITES * rows)
+                    g = SummarySettings().group_size_for(rows, X.shape[1])
                     ratio, fewest = cost(X, split(X, label, rng), k, seed, protect="summary")
                     ratios.append(ratio)
                     smallest = min(smallest, fewest / g)

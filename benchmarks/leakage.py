@@ -8,23 +8,52 @@ import argparse
 import csv
 import io
 import json
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from unpooled import LocalFederation, SecureSums, Site, open_site, run
+from unpooled.algorithms import METHODS
 from unpooled.app import compare
 from unpooled.app.compare import PROTECTIONS, Problem, methods_and_presets
 from unpooled.app.compare.comparison_files import aligned_table
-from unpooled.app.compare.measure import NO_DP, PUBLISHED, actively_reconstructed, run_method
+from unpooled.app.compare.measure import (
+    NO_DP,
+    PUBLISHED,
+    actively_reconstructed,
+    algorithm_for,
+    policy_for,
+    run_method,
+)
+from unpooled.protocol.algorithm import Asks
+from unpooled.protocol.exchange import STAGE, Replies, Request, RequestId
+from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
+from unpooled.site.audit.known_sums import disclosed_in
+from unpooled.site.audit.posterior import determined
+from unpooled.site.policy import parse
 from unpooled.storage.atomic_files import write_atomically
+from unpooled.typing import IntArray
 
 ROOT = Path(__file__).parent.parent
 SETS = {"iris": "tabular", "penguins": "tabular"}
 PRESETS = ("penguins",)  # sets on which methods run as published too: that takes hundreds of rounds
 SEEDS, QUESTIONS, EPSILON = 3, 200, 1.0
-ORDER = ("none", "raw", "summary", "dp")
+SECURE = "raw, secure sums"
+ORDER = ("none", "raw", SECURE, "summary", "dp")
+NOT_SUMMED = "it needs the answers of single sites, which secure sums do not give"
+
+
+ANSWERS = {
+    "raw": "raw rows",
+    "summary": "summary tables",
+    "dp": "raw rows, with noise",
+}  # by mode of the policy
+POLICY = 'format = 1\n[protect]\nmode = "{}"\nauto_approve = true\n[aggregation]\nmax_equations = 1'
 
 
 @dataclass(frozen=True)
@@ -80,6 +109,76 @@ def cell(problem: Problem, method: str, protection: str, seeds: Iterable[int]) -
     return Cell(problem.name, method, protection, tuple(reconstructed), messages, examined)
 
 
+class RecordedTotals(LocalFederation):
+    """A federation of raw rows that records the cells of every total: what secure sums open."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__([Site(name, X) for name, X in problem.sites().items()])
+        self.X, self.cells = problem.X, list[IntArray]()
+        self.totals, self.examined = 0, 0
+
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
+        gathered = super().ask(request_id, asks)
+        for ask, replies in zip(asks, gathered, strict=True):
+            opened = list(disclosed_in(ask.question, replies.total())) if ask.verb == "total" else []
+            X = self.X if ask.transform is None else ask.transform.apply(self.X)
+            for one in opened:
+                distances = [((X - point) ** 2).sum(axis=1) for point in one.points]
+                self.cells.append(np.argmin(distances, axis=0))
+            self.totals, self.examined = self.totals + 1, self.examined + bool(opened)
+        return gathered
+
+
+def secure_cell(problem: Problem, method: str, seeds: Iterable[int]) -> Cell:
+    """Run a method on raw rows with every seed; the attacker has the sums over sites and knows all cells."""
+    if METHODS[method.removesuffix(PUBLISHED)].visibility != "totals":
+        return Cell(problem.name, method, SECURE, not_run=NOT_SUMMED)
+    reconstructed, messages, examined = [], 0, 0
+    for seed in seeds:
+        federation = RecordedTotals(problem)
+        run(algorithm_for(problem, method, "none", EPSILON), federation, seed=seed)
+        reconstructed.append(len(determined(federation.cells, len(problem.X)).rows))
+        messages, examined = messages + federation.totals, examined + federation.examined
+    return Cell(problem.name, method, SECURE, tuple(reconstructed), messages, examined)
+
+
+class CountedReplies(LocalFederation):
+    """A federation that counts the replies that the coordinator can read, and those that it cannot."""
+
+    readable = masked = 0
+
+    def _exchange(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, tuple[Reply, ...]]:
+        replies = super()._exchange(requests)
+        for site, request in requests.items():
+            for part, reply in zip(request.parts, replies[site], strict=True):
+                if part.verb != STAGE and not isinstance(reply, Refusal):
+                    self.masked += isinstance(reply, MaskedElsewhere)
+                    self.readable += not isinstance(reply, MaskedElsewhere)
+        return replies
+
+
+def arrivals(problem: Problem) -> list[list[str]]:
+    """Return the answers of single sites to Lloyd's method that the coordinator can read, by protection."""
+    lines = [["sites answer from", "without secure sums", "with secure sums", "masked in secure sums"]]
+    for protection, words in ANSWERS.items():
+        federations = []
+        policy = (
+            policy_for(protection, EPSILON, len(problem.X))
+            if protection == "dp"
+            else parse(POLICY.format(protection))
+        )
+        for secure in (None, SecureSums()):
+            with tempfile.TemporaryDirectory() as home, ExitStack() as opened:
+                sites = [open_site(name, X, policy, Path(home) / name) for name, X in problem.sites().items()]
+                for site in sites:
+                    opened.callback(site.close)
+                federations.append(CountedReplies(sites, secure=secure))
+                run(algorithm_for(problem, "lloyd", protection, EPSILON), federations[-1], seed=0)
+        plain, summed = federations
+        lines.append([words, f"{plain.readable}", f"{summed.readable}", f"{summed.masked}"])
+    return lines
+
+
 def active(problem: Problem, protection: str) -> Cell:
     """Attack every site with queries that isolate its rows; no method is run."""
     return Cell(
@@ -130,7 +229,11 @@ def page(cells: list[Cell], sets: list[Problem]) -> str:
     for c in cells:
         if c.not_run:
             reasons.setdefault(c.not_run, {})[f"{c.method.removesuffix(PUBLISHED)} on {c.set}"] = None
-    other = [f"- {', '.join(which)}: {reason}" for reason, which in reasons.items() if reason != NO_DP]
+    other = [
+        f"- {', '.join(which)}: {reason}"
+        for reason, which in reasons.items()
+        if reason not in (NO_DP, NOT_SUMMED)
+    ]
     sent_rows = ", ".join(f"{sum(min(len(x), p.k) for x in p.sites().values())} on {p.name}" for p in sets)
     parts = [
         f"""# Reconstruction attack: every method under every protection
@@ -157,17 +260,34 @@ message of every site, and the centres of the queries, and nothing else:
 Noisy sums are read as if they had no noise. A row counts as reconstructed if all its columns are right to
 1e-4 standard deviations.
 
+For *raw, secure sums* the attacker is a stronger one: it has the sums over all sites and knows which rows are
+in which cluster, and counts the rows that follow by linear algebra, among the rows of all sites together
+(`unpooled.site.audit.posterior`). The sites have no
+[equation budget](secure-sums.md#raw-rows-and-the-equation-budget); with the default budget they refuse such
+runs.
+
 ## The protections
 
 | protection | sites answer from |
 |---|---|
 | none | their rows |
 | raw | their rows, and suppress clusters of fewer than 5 |
+| {SECURE} | their rows; the coordinator reads only sums over all sites |
 | summary | a summary table (microaggregation): every row is the average of at least 5 people |
 | dp | their rows, with differential privacy: epsilon {EPSILON:g}, delta 1e-6 |
 
 Between machines *summary* is the default. Every method has its default settings; on
 {" and ".join(PRESETS)} also those of its authors ("as published").
+
+## What arrives at the coordinator
+
+Lloyd's method needs only totals. Without secure sums the coordinator adds them up itself, so it receives each
+site's answer. With secure sums it reads only the sum over all sites. These are the answers of single sites
+in one run on {sets[-1].name}, {len(sets[-1].sites())} sites:
+
+{aligned_table(arrivals(sets[-1]), 1)}
+In both cases the coordinator receives from each site the names and kinds of its columns and its number of
+people, if rows have names of columns.
 
 ## The numbers
 
@@ -189,6 +309,8 @@ The share of all rows.
     parts.append(
         "A dash means that the method was not run:\n\n"
         "- under dp all methods except lloyd and fuzzy: only these have a differentially private variant\n"
+        f"- under {SECURE} all methods except those that need only totals: the others need the answers of "
+        "single sites\n"
         + "\n".join(other)
         + "\n\nThe active attacker follows no method. It sends every site queries with two centres, and "
         "moves the border between them across single rows. It has one run.\n\n"
@@ -226,15 +348,16 @@ def main() -> None:
     cells: list[Cell] = []
     for problem in sets:
         for method in (*methods_of(problem.name), ""):
-            for protection in PROTECTIONS:
+            for protection in (*PROTECTIONS, *((SECURE,) if method else ())):
                 name = f"{problem.name} {method} {protection} {args.seeds}".replace(":", "-")
                 path = args.out / f"{name}.json"
                 if not path.is_file():
-                    done = (
-                        cell(problem, method, protection, range(args.seeds))
-                        if method
-                        else active(problem, protection)
-                    )
+                    if protection == SECURE:
+                        done = secure_cell(problem, method, range(args.seeds))
+                    elif method:
+                        done = cell(problem, method, protection, range(args.seeds))
+                    else:
+                        done = active(problem, protection)
                     write_atomically(path, json.dumps(vars(done)).encode())
                     print(done, flush=True)
                 kept = json.loads(path.read_text(encoding="utf-8"))

@@ -31,6 +31,7 @@ from unpooled import (
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
+from unpooled.federation.relay.relay import RelayRules
 from unpooled.federation.transport_federation import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol
@@ -40,6 +41,8 @@ from unpooled.site.chain import Exchange
 from unpooled.site.chain_steps import Recorder as BaseRecorder
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.ledger import Ledger
+
+EXACT = RelayRules(exact=True)
 
 # ---------------------------------------------------------------- data
 

@@ -100,7 +100,7 @@ def line(name: str, case: Case, *, diverse: bool, k: int = 3) -> str:
         f"{case.name:36} {name:18} {one.members:5.3f} {one.controls:8.3f} {one.uniform:6.2f} "
         f"{risks.membership.auc:6.3f} {risks.membership.found:6.2f} {risks.singled_out[0]:7.3f} "
         f"{risks.singled_out[1]:8.3f} {risks.linked[0]:6.3f} {risks.linked[1]:8.3f} "
-        f"{clustering_cost(case.table, settings, k):7.3f}"
+        f"{clustering_cost(case.table, settings, (k,))[0]:7.3f}"
     )
 
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import bits, blobs, split
-from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
+from helpers import EXACT, bits, blobs, split
+from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, open_site, run
 from unpooled.errors import LedgerError
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy.microaggregation import microaggregate
+from unpooled.privacy.microaggregation.combine_summaries import combine_with_rows
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskShares
 from unpooled.protocol import codec
@@ -18,6 +20,7 @@ from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.site.audit.posterior import determined
 from unpooled.site.ledger import Ledger
 
 REQUEST_ID = RequestId("r", 0, 0, 0)
@@ -64,7 +67,11 @@ def one_cluster_a_site(seed):
 
 def regions_of(rows, **rules):
     return [
-        Relay(f"r{j}", [Site(s, rows[s]) for s in sorted(rows)[3 * j : 3 * j + 3]], RelayRules(**rules))
+        Relay(
+            f"r{j}",
+            [Site(s, rows[s]) for s in sorted(rows)[3 * j : 3 * j + 3]],
+            RelayRules(exact=True, **rules),
+        )
         for j in (0, 1)
     ]
 
@@ -124,6 +131,70 @@ def tapped_run(rows, **rules):
     return relays, wire.seen, done
 
 
+def shared_clusters(seed, kind):
+    """Eight hospitals: all have all clusters, or those of their region, or one of their own besides."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(0, 8, (16, 3))
+    mine = {"shared": lambda i: range(4), "regional": lambda i: range(4 * (i // 4), 4 * (i // 4) + 4)}.get(
+        kind, lambda i: (0, 1, 2, 4 + i)
+    )
+    return {f"h{i}": centers[rng.choice(list(mine(i)), 100)] + rng.normal(size=(100, 3)) for i in range(8)}
+
+
+def opened_sets(seen, points, labels):
+    """Of every set of cells that was opened: the cell of each member's group; the attacker knows them."""
+    for _, request, _ in seen:
+        for part in request.parts:
+            if isinstance(part.question, AskClusterSums):
+                for centers in part.question.centers:
+                    yield ((points[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)[labels]
+
+
+@pytest.mark.parametrize("kind", ["shared", "regional", "own"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_groups_of_single_hospitals_above_a_relay(kind, exact):
+    """An honest run, all assignments known: from exact sums nearly all groups follow, from a summary none."""
+    rows, found, groups = shared_clusters(1, kind), 0, 0
+    regions = {"north": ["h0", "h1", "h2", "h3"], "south": ["h4", "h5", "h6", "h7"]}
+    own = {s: microaggregate(X) for s, X in rows.items()}
+    relays = [
+        Relay(r, [open_site(s, rows[s]) for s in some], RelayRules(exact=exact))
+        for r, some in regions.items()
+    ]
+    wire = Named(relays)
+    federation = TransportFederation(wire, exact_sums=True, federations=[r.name for r in relays])
+    done = run(Lloyd(k=4), federation, seed=1)
+    for region, some in regions.items():
+        table, labels = combine_with_rows({s: own[s] for s in some})
+        points, of = table.matrix(), row_numbers(table, labels, [own[s] for s in some])
+        if exact:
+            points, of = np.concatenate([own[s].matrix() for s in some]), np.arange(len(labels))
+        seen = [one for one in wire.seen if one[0] == region]
+        judged = determined(opened_sets(seen, points, of), len(labels))
+        found, groups = found + len(judged.rows) + len(judged.pairs), groups + len(labels)
+    every = np.concatenate(list(rows.values()))
+    pooled = run(Lloyd(k=4), Simulation.from_rows({"all": every}), seed=1).state.centers
+
+    def inertia(centers):
+        return ((every[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum()
+
+    if exact:
+        assert found > 0.8 * groups  # the attack finds what is there
+    else:
+        assert found == 0
+        assert inertia(done.state.centers) <= 1.03 * inertia(pooled)
+
+
+def row_numbers(table, labels, own):
+    """The row of the sorted table that every group is in."""
+    people, X = np.concatenate([t.people for t in own]), np.concatenate([t.matrix() for t in own])
+    weight = np.bincount(labels, people)
+    means = np.stack([np.bincount(labels, people * x) / weight for x in X.T], axis=1)
+    row = ((means[:, None] - table.matrix()) ** 2).sum(axis=2).argmin(axis=1)
+    assert sorted(row) == list(range(len(table)))
+    return row[labels]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_no_cell_of_fewer_sites_goes_up_nor_follows_from_the_total(seed):
     rows = one_cluster_a_site(seed)
@@ -162,7 +233,7 @@ def test_documented_two_sums_whose_cells_differ_by_rows_of_one_site_disclose_the
     """Every cell has three sites. Only what sites answer from, and secure sums, is between this and a row."""
     rows = {s: np.array([[0.0], [1.0], [10.0], [11.0]]) + 0.01 * i for i, s in enumerate("abc")}
     rows["a"] = np.append(rows["a"], [[5.4]], axis=0)
-    relay = Relay("r", [Site(s, X) for s, X in rows.items()], RelayRules(min_contributors=3))
+    relay = Relay("r", [Site(s, X) for s, X in rows.items()], RelayRules(exact=True, min_contributors=3))
     federation = above([relay])
     cells = [
         asked(federation, AskClusterSums(np.array([[[0.0], [c]]])), replace(REQUEST_ID, exchange=i)).total()
@@ -183,7 +254,7 @@ def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_p
             Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
         )
         folder = tmp_path / str(rule)
-        federation = above([Relay("r", below, RelayRules(fixed_membership=rule), folder=folder)])
+        federation = above([Relay("r", below, RelayRules(exact=True, fixed_membership=rule), folder=folder)])
         whole = asked(federation, AskMoments()).total()
         away.add("site-0")
         later = asked(federation, AskMoments(), replace(REQUEST_ID, round=1))
@@ -195,7 +266,9 @@ def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_p
         assert later.refusals == {"r": why}
         relay = federation._transport.members["r"]
         relay.close()
-        opened = Relay("r", below, RelayRules(fixed_membership=True), folder=folder)  # it has not forgotten
+        opened = Relay(
+            "r", below, RelayRules(exact=True, fixed_membership=True), folder=folder
+        )  # it has not forgotten
         again = asked(above([opened]), AskMoments(), replace(REQUEST_ID, round=2))
         assert again.refusals == {"r": why}
         away.clear()
@@ -210,7 +283,7 @@ def test_who_is_late_in_the_first_sum_stays_out_where_there_is_one_set():
     below = TransportFederation(
         Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
     )
-    federation = above([Relay("r", below, RelayRules(fixed_membership=True))])
+    federation = above([Relay("r", below, RelayRules(exact=True, fixed_membership=True))])
     first = asked(federation, AskMoments())
     away.clear()
     second = asked(federation, AskMoments(), replace(REQUEST_ID, round=1))
@@ -223,7 +296,7 @@ def test_a_release_that_fails_records_no_set_and_its_sum_cannot_leave_after_anot
     below = TransportFederation(
         Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
     )
-    federation = above([Relay("r", below, RelayRules(fixed_membership=True), folder=tmp_path)])
+    federation = above([Relay("r", below, RelayRules(exact=True, fixed_membership=True), folder=tmp_path)])
 
     def full_disk(ledger, run, source):
         raise LedgerError("no space left on the disk")
@@ -243,8 +316,8 @@ def test_one_set_is_also_kept_where_the_sites_of_a_relay_below_change():
     below = TransportFederation(
         Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
     )
-    inner = Relay("inner", below, RelayRules(min_sites=2))
-    federation = above([Relay("r", above([inner]), RelayRules(fixed_membership=True))])
+    inner = Relay("inner", below, RelayRules(exact=True, min_sites=2))
+    federation = above([Relay("r", above([inner]), RelayRules(exact=True, fixed_membership=True))])
     assert asked(federation, AskMoments()).partial_sum().sites == 4
     away.add("site-0")
     assert (
@@ -256,7 +329,7 @@ def cells_of(rows):
     names = sorted(rows)
     parts = [names[3 * i : 3 * i + 3] for i in range(4)]
     return [
-        Relay(f"r{i}", LocalFederation.from_rows({s: rows[s] for s in p}, secure=True))
+        Relay(f"r{i}", LocalFederation.from_rows({s: rows[s] for s in p}, secure=True), EXACT)
         for i, p in enumerate(parts)
     ]
 
@@ -319,7 +392,7 @@ class Liar(Relay):
 
 
 def liar(rows, lie, name="r"):
-    return Liar(name, [Site(s, X) for s, X in rows.items()], RelayRules(min_sites=1), lie=lie)
+    return Liar(name, [Site(s, X) for s, X in rows.items()], RelayRules(exact=True, min_sites=1), lie=lie)
 
 
 def claimed(**other):
@@ -354,13 +427,13 @@ def test_documented_a_relay_that_lies_about_its_members_is_believed():
     twice = []
     for name, lie in (("r0", forgets), ("r1", lambda reply: reply)):
         member = Site("a", shared["a"], key="feed" * 10)
-        twice.append(Liar(name, [member], RelayRules(min_sites=1), lie=lie))
+        twice.append(Liar(name, [member], RelayRules(exact=True, min_sites=1), lie=lie))
     assert asked(above(twice), AskMoments()).total().n == 10  # counted twice, and not found
 
 
 def test_documented_a_site_with_two_keys_and_two_names_is_two_sites():
     members = [Site(name, np.ones((5, 2)), key=key * 10) for name, key in (("a", "feed"), ("b", "beef"))]
-    relays = [Relay(f"r{i}", [m], RelayRules(min_sites=1)) for i, m in enumerate(members)]
+    relays = [Relay(f"r{i}", [m], RelayRules(exact=True, min_sites=1)) for i, m in enumerate(members)]
     assert asked(above(relays), AskMoments()).total().n == 10
 
 

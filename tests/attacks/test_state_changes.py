@@ -266,7 +266,7 @@ def members():
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_with_one_set_a_run_keeps_its_members_while_another_run_is_asked(tmp_path, restart):
-    rules, below = RelayRules(min_sites=2, fixed_membership=True), members()
+    rules, below = RelayRules(exact=True, min_sites=2, fixed_membership=True), members()
     relay = Relay("north", below, rules, folder=tmp_path)
     assert asked(relay, request_id(run="first")).sites == 3
     asked(relay, request_id(run="second"))
@@ -279,12 +279,12 @@ def test_with_one_set_a_run_keeps_its_members_while_another_run_is_asked(tmp_pat
 
 
 def test_with_one_set_the_sites_of_a_relay_below_are_counted_after_a_restart(tmp_path):
-    below, rules = members(), RelayRules(min_sites=2)
+    below, rules = members(), RelayRules(exact=True, min_sites=2)
     regions = [Relay("low", below, rules), Relay("other", members(), rules)]
-    above = Relay("up", regions, RelayRules(min_sites=2, fixed_membership=True), folder=tmp_path)
+    above = Relay("up", regions, RelayRules(exact=True, min_sites=2, fixed_membership=True), folder=tmp_path)
     assert asked(above, request_id()).sites == 6
     above.close()
-    above = Relay("up", regions, RelayRules(min_sites=2, fixed_membership=True), folder=tmp_path)
+    above = Relay("up", regions, RelayRules(exact=True, min_sites=2, fixed_membership=True), folder=tmp_path)
     below[2].off = True
     assert "not all sites of this run's first sum answered" in asked(above, request_id(1)).reason
     above.close()
@@ -292,10 +292,13 @@ def test_with_one_set_the_sites_of_a_relay_below_are_counted_after_a_restart(tmp
 
 def test_a_relay_gives_no_sum_of_a_run_that_was_begun_under_other_rules(tmp_path):
     below = members()
-    relay = Relay("north", below, RelayRules(min_sites=2), folder=tmp_path)
+    relay = Relay("north", below, RelayRules(exact=True, min_sites=2), folder=tmp_path)
     assert asked(relay, request_id()).sites == 3
     relay.close()
-    for stricter in (RelayRules(min_sites=3), RelayRules(min_sites=2, min_people=100)):
+    for stricter in (
+        RelayRules(exact=True, min_sites=3),
+        RelayRules(exact=True, min_sites=2, min_people=100),
+    ):
         relay = Relay("north", below, stricter, folder=tmp_path)
         for exchange in (0, 1):
             assert NEW_RUN in asked(relay, request_id(exchange)).reason

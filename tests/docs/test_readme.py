@@ -40,8 +40,12 @@ def test_its_numbers_are_those_of_the_pages():
     shares = [float(line.split("|")[5]) for line in table.splitlines() if re.match(r"\| .*k \d+ \|", line)]
     assert len(shares) == 6
     assert f"| {min(shares):.2f} to {max(shares):.2f} (" in TEXT
-    lloyd = re.search(r"^\| lloyd +\|(.*)$", leakage, re.M)[1].split("|")
-    unprotected, summary = (cell.strip().partition(",")[0] for cell in (lloyd[0], lloyd[2]))
+    protections, lloyd = (
+        [cell.strip() for cell in re.search(rf"^\| {name} +\|(.*)$", leakage, re.M)[1].split("|")]
+        for name in ("method", "lloyd")
+    )
+    by_protection = dict(zip(protections, lloyd, strict=True))
+    unprotected, summary = (by_protection[name].partition(",")[0] for name in ("none", "summary"))
     assert f"| {unprotected}, {summary} (" in TEXT
     (inertia,) = re.findall(r"protect=summary: (\d\.\d+) times", home)
     assert f"| {inertia} (" in TEXT

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import Declines, arrays_in, bits, blobs, split
+from helpers import EXACT, Declines, arrays_in, bits, blobs, split
 from unpooled import Lloyd, LocalFederation, Simulation, Site, open_site, run
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Table
@@ -29,7 +29,7 @@ from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.policy import Policy, Protect
 from unpooled.storage.file_format import FORMAT
 
-TWO = RelayRules(min_sites=2)
+TWO = RelayRules(exact=True, min_sites=2)
 REQUEST_ID = RequestId("r", 0, 0, 0)
 OVERLAPPING = split(blobs(3, n=160, spread=4.0)[0], 6, 3)
 
@@ -91,7 +91,7 @@ def federation(members, **wires):
 
 
 def test_a_total_goes_up_as_the_exact_sum_of_its_sites_and_nothing_else():
-    reply = reply_of(Relay("north", hospitals()), AskMoments())
+    reply = reply_of(Relay("north", hospitals(), EXACT), AskMoments())
     assert type(reply) is PartialSum
     assert (reply.kind, reply.sites) == ("Moments", 3)
     own = [
@@ -112,18 +112,18 @@ def test_members_get_a_question_at_the_index_that_it_has_above():
 
     rows = {site.name: site.rows for site in hospitals("abcdef")}
     flat = run_protocol(ask(tuple("abc"), tuple("abcdef")), Simulation.from_rows(rows, exact_sums=True))
-    north, south = Relay("north", hospitals("abc")), Relay("south", hospitals("abcdef")[3:])
+    north, south = Relay("north", hospitals("abc"), EXACT), Relay("south", hospitals("abcdef")[3:], EXACT)
     tree = run_protocol(ask(("north",), ("north", "south")), LocalFederation([north, south]))
     assert bits(tree) == bits(flat)
 
 
 def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them():
     question = AskClusterSums(np.zeros((1, 1, 2)))
-    refusal = reply_of(Relay("north", hospitals()), question, "each")
+    refusal = reply_of(Relay("north", hospitals(), EXACT), question, "each")
     assert refusal.reason == (
         "AskClusterSums asks for replies of single sites, and a relay passes up only their sum"
     )
-    forwarding = RelayRules(forwarded=("AskClusterSums",))
+    forwarding = RelayRules(exact=True, forwarded=("AskClusterSums",))
     assert reply_of(Relay("north", hospitals(), forwarding), question, "each").sites == 3
     relays = [Relay(f"r{i}", hospitals(), forwarding) for i in range(3)]
 
@@ -148,19 +148,19 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
 )
 def test_invalid_rules_are_refused(rules, message):
     with pytest.raises(InputError, match=message):
-        RelayRules(**rules)
+        RelayRules(exact=True, **rules)
 
 
 def test_a_relay_needs_members_with_names_of_their_own_and_exact_sums():
     with pytest.raises(InputError, match="Its federation needs exact_sums=True"):
-        Relay("north", Simulation.from_rows(OVERLAPPING))
+        Relay("north", Simulation.from_rows(OVERLAPPING), EXACT)
     for members in ([], [*hospitals("a"), *hospitals("a")]):
         with pytest.raises(InputError, match="needs at least one member, and members need different names"):
-            Relay("north", members)
+            Relay("north", members, EXACT)
 
 
 def test_an_unknown_stage_of_a_secure_sum_is_refused_with_a_reason():
-    refusal = reply_of(Relay("north", hospitals()), AskMoments(), "stage")
+    refusal = reply_of(Relay("north", hospitals(), EXACT), AskMoments(), "stage")
     assert refusal.reason == "AskMoments is not a stage of a secure sum"
 
 
@@ -168,7 +168,7 @@ def test_an_unknown_stage_of_a_secure_sum_is_refused_with_a_reason():
 
 
 def test_a_relay_below_its_minimum_of_sites_reports_it_in_one_line():
-    north, south = Relay("north", hospitals("ab")), Relay("south", hospitals("abc"))
+    north, south = Relay("north", hospitals("ab"), EXACT), Relay("south", hospitals("abc"), EXACT)
     with pytest.raises(
         TooFewAnswersError,
         match=r"1 of 2 sites answered, 2 needed; missing: north \(2 of its sites answered, and north answers "
@@ -176,17 +176,17 @@ def test_a_relay_below_its_minimum_of_sites_reports_it_in_one_line():
     ):
         run(Lloyd(k=2), LocalFederation([north, south]), quorum=1.0)
     assert run(Lloyd(k=2), LocalFederation([north, south])).history[0].answered == ("south",)
-    deeper = Relay("west", [Relay("inner", hospitals("ab"), TWO), *hospitals("cd")[1:]])
+    deeper = Relay("west", [Relay("inner", hospitals("ab"), TWO), *hospitals("cd")[1:]], EXACT)
     assert reply_of(deeper, AskMoments()).sites == 3
 
 
 def test_a_relay_below_its_minimum_of_people_reports_it_and_suppresses_small_cells():
     rows = sum(len(site.rows) for site in hospitals())
-    few = Relay("north", hospitals(), RelayRules(min_people=rows + 1))
+    few = Relay("north", hospitals(), RelayRules(exact=True, min_people=rows + 1))
     assert reply_of(few, AskMoments()).reason == (
         f"north answers for {rows + 1} people or more, and has fewer"
     )
-    enough = Relay("north", hospitals(), RelayRules(min_people=rows))
+    enough = Relay("north", hospitals(), RelayRules(exact=True, min_people=rows))
     assert reply_of(enough, AskMoments()).reply().n == rows
     far = AskClusterSums(np.array([[[0.0, 0.0], [1e6, 0.0]]]))
     assert reply_of(enough, far).reply().mass.tolist() == [[rows, 0.0]]
@@ -204,7 +204,9 @@ def table(**columns):
 
 def schema_of(tables, **rules):
     members = [Site(f"h{i}", t) for i, t in enumerate(tables)]
-    return reply_of(Relay("north", members, RelayRules(min_sites=1, **rules)), AskSchema(), "each")
+    return reply_of(
+        Relay("north", members, RelayRules(exact=True, min_sites=1, **rules)), AskSchema(), "each"
+    )
 
 
 def test_the_schema_of_a_relay_is_that_of_one_site():
@@ -239,8 +241,8 @@ def test_a_relay_decides_by_its_own_rules_on_columns_that_differ_among_its_membe
 def test_a_relay_of_too_few_sites_or_people_does_not_disclose_their_columns():
     tables = [table(age=[1.0, 2.0, 3.0]), table(age=[1.0, 2.0])]
     members = [Site(f"h{i}", t) for i, t in enumerate(tables)]
-    assert "2 of its sites answered" in reply_of(Relay("n", members), AskSchema(), "each").reason
-    few = Relay("n", members, RelayRules(min_sites=2, min_people=6))
+    assert "2 of its sites answered" in reply_of(Relay("n", members, EXACT), AskSchema(), "each").reason
+    few = Relay("n", members, RelayRules(exact=True, min_sites=2, min_people=6))
     assert reply_of(few, AskSchema(), "each").reason == "n answers for 6 people or more, and has fewer"
 
 
@@ -249,18 +251,18 @@ def test_a_relay_of_too_few_sites_or_people_does_not_disclose_their_columns():
 
 def test_a_member_that_declines_or_fails_is_missing_as_a_site_is_and_nothing_of_it_goes_up():
     for guard in (Declines("closed: 3 patients"), Broken()):
-        north = Relay("north", hospitals("abcd", {"b": [guard]}))
+        north = Relay("north", hospitals("abcd", {"b": [guard]}), EXACT)
         reply = reply_of(north, AskMoments())
         assert reply.sites == 3
         done = run(Lloyd(k=2), LocalFederation([north]))
         others = {s.name: s.rows for s in hospitals("abcd") if s.name != "b"}
         assert bits(done.state) == bits(run(Lloyd(k=2), Simulation.from_rows(others, exact_sums=True)).state)
-        strict = Relay("north", hospitals("abcd", {"b": [guard]}), RelayRules(quorum=1.0))
+        strict = Relay("north", hospitals("abcd", {"b": [guard]}), RelayRules(exact=True, quorum=1.0))
         assert reply_of(strict, AskMoments()).reason == "3 of 4 members answered, 4 needed"
 
 
 def test_a_relay_that_failed_tries_again_when_asked_again(tmp_path):
-    north = Relay("north", hospitals("abc", {"b": [Broken(1)]}), folder=tmp_path)
+    north = Relay("north", hospitals("abc", {"b": [Broken(1)]}), EXACT, folder=tmp_path)
     assert reply_of(north, AskMoments()).reason == "2 of its sites answered, and north answers for 3 or more"
     assert reply_of(north, AskMoments()).sites == 3
     kinds = [(entry["kind"], entry.get("downstream", "")) for _, entry in entries(tmp_path / "log.jsonl")]
@@ -277,12 +279,12 @@ def test_a_late_member_is_missing_for_the_exchange_and_a_late_relay_as_well():
 
     members = hospitals("abcd")
     site = members[1]
-    north = Relay("north", federation(members, b=slow))
+    north = Relay("north", federation(members, b=slow), EXACT)
     assert [reply_of(north, AskMoments(), request_id=replace(REQUEST_ID, round=r)).sites for r in (0, 1)] == [
         3,
         4,
     ]
-    relays = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
+    relays = [Relay("north", hospitals("abc"), EXACT), Relay("south", hospitals("def"), EXACT)]
     done = run(Lloyd(k=2, max_rounds=3), federation(relays, south=lambda data: "late"))
     assert {tuple(record.silent.items()) for record in done.history} == {(("south", "late"),)}
 
@@ -295,13 +297,13 @@ def test_a_relay_that_comes_late_is_asked_first_for_its_members():
         calls.append(asked)
         return "late" if len(calls) <= 2 else relays[1].respond(data)
 
-    relays = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
+    relays = [Relay("north", hospitals("abc"), EXACT), Relay("south", hospitals("def"), EXACT)]
     done = run(Lloyd(k=2, n_starts=1, init="random", tol=0.0, max_rounds=4), federation(relays, south=slow))
     assert calls[:3] == [["AskMembers"]] * 3
     assert [record.answered for record in done.history][:3] == [("north",)] * 2 + [("north", "south")]
     # by then an outer relay has passed up the members: below it a late relay stays out of the run
     calls.clear()
-    outer = Relay("nation", federation(relays, south=slow))
+    outer = Relay("nation", federation(relays, south=slow), EXACT)
     done = run(Lloyd(k=2, init="random", n_starts=1, max_rounds=4), LocalFederation([outer]))
     assert done.finished
     assert calls == [["AskMembers"]]
@@ -312,13 +314,15 @@ def test_a_relay_that_comes_late_is_asked_first_for_its_members():
 
 def test_a_repeated_question_gets_the_same_bytes_even_from_a_relay_that_was_restarted(tmp_path):
     data = codec.wrap(request(AskMoments()))
-    north = Relay("north", hospitals("abcd"), folder=tmp_path)
+    north = Relay("north", hospitals("abcd"), EXACT, folder=tmp_path)
     first = north.receive(data)
     assert north.receive(data) == first
     with pytest.raises(LedgerError, match="in use by another process"):
-        Relay("north", hospitals("abcd"), folder=tmp_path)
+        Relay("north", hospitals("abcd"), EXACT, folder=tmp_path)
     north.close()
-    fewer = Relay("north", hospitals("abcd", {"a": [Declines()]}), folder=tmp_path)  # one is away by now
+    fewer = Relay(
+        "north", hospitals("abcd", {"a": [Declines()]}), EXACT, folder=tmp_path
+    )  # one is away by now
     assert fewer.key == north.key
     assert fewer.receive(data) == first
     later = codec.unwrap(
@@ -330,7 +334,7 @@ def test_a_repeated_question_gets_the_same_bytes_even_from_a_relay_that_was_rest
     assert (opening["site"], opening["protection"], opening["policy"]) == (
         "north",
         "sums",
-        RelayRules().digest,
+        RelayRules(exact=True).digest,
     )
 
 
@@ -354,10 +358,10 @@ def test_a_hospitals_numbers_are_in_no_log_above_its_relay(tmp_path):
     rows = np.random.default_rng(1).normal(size=(6, 40, 2))  # every hospital has rows of every cluster
     sites = [open_site(s, X, rules, tmp_path / s) for s, X in zip("abcdef", rows, strict=True)]
     relays = [
-        Relay("north", sites[:3], folder=tmp_path / "north"),
-        Relay("south", sites[3:], folder=tmp_path / "south"),
+        Relay("north", sites[:3], EXACT, folder=tmp_path / "north"),
+        Relay("south", sites[3:], EXACT, folder=tmp_path / "south"),
     ]
-    country = Relay("country", relays, folder=tmp_path / "country")
+    country = Relay("country", relays, EXACT, folder=tmp_path / "country")
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
     done = run(Lloyd(k=2, init=start, max_rounds=3), LocalFederation([country]))
     assert done.rounds >= 1
@@ -373,7 +377,9 @@ def test_a_hospitals_numbers_are_in_no_log_above_its_relay(tmp_path):
             assert not any(np.float64(value).tobytes() in payloads for value in own)
     assert above["country"][0].isdisjoint(above["north"][0] | above["south"][0])
     # the search finds numbers that are there: a relay that answers for one site passes them on
-    alone = Relay("alone", [Site("x", rows[0])], RelayRules(min_sites=1), folder=tmp_path / "alone")
+    alone = Relay(
+        "alone", [Site("x", rows[0])], RelayRules(exact=True, min_sites=1), folder=tmp_path / "alone"
+    )
     reply_of(alone, AskMoments())
     disclosed, _ = numbers_of(tmp_path / "alone" / "log.jsonl")
     assert set(AskMoments().answer(batch_of(rows[0])).sums.tolist()) <= disclosed
@@ -388,8 +394,8 @@ def keyed(names, key):
 
 def test_a_hospital_reached_by_two_paths_is_one_clear_error():
     shared = Site("b", OVERLAPPING["site-0"], key="feed" * 10)
-    north = Relay("north", [*keyed("ac", 1), shared])
-    south = Relay("south", [*keyed("de", 2), shared])
+    north = Relay("north", [*keyed("ac", 1), shared], EXACT)
+    south = Relay("south", [*keyed("de", 2), shared], EXACT)
     with pytest.raises(
         InputError, match=r"^one member is reached by two paths, north and south \(key feedfee"
     ):
@@ -397,7 +403,7 @@ def test_a_hospital_reached_by_two_paths_is_one_clear_error():
     with pytest.raises(InputError, match=r"^one member is reached by two paths, b and north"):
         run(Lloyd(k=2), LocalFederation([north, shared]))
     # further down: the message that goes up names no member
-    nation = Relay("nation", [north, south])
+    nation = Relay("nation", [north, south], EXACT)
     with pytest.raises(InputError, match=r"^nation: one of its members is reached by two paths$"):
         run(Lloyd(k=2), LocalFederation([nation]))
     with pytest.raises(InputError, match=r"^b and c are the same site: they have the same key$"):
@@ -408,15 +414,15 @@ def test_a_federation_that_contains_itself_is_one_clear_error():
     ring = {}
     wires = Wires(hospitals("abc"), south=lambda data: ring["south"].respond(data))
     wires.sites = ("a", "b", "c", "south")
-    north = Relay("north", TransportFederation(wires, exact_sums=True, federations=["south"]))
-    ring["south"] = Relay("south", [north, *hospitals("def")])
+    north = Relay("north", TransportFederation(wires, exact_sums=True, federations=["south"]), EXACT)
+    ring["south"] = Relay("south", [north, *hospitals("def")], EXACT)
     for top in ([north], [ring["south"]], [north, *hospitals("x")]):
         with pytest.raises(InputError, match=r"the federation \w+ contains itself$"):
             run(Lloyd(k=2), LocalFederation(top))
 
 
 def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
-    inner = Relay("inner", hospitals("abc"))
+    inner = Relay("inner", hospitals("abc"), EXACT)
 
     def other_codec(data):
         response = bytearray(inner.respond(data)[codec._CHECKSUM :])
@@ -435,7 +441,7 @@ def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
         ),
         (does_not_understand, "inner: not a message for this site: version 1"),
     ):
-        nation = Relay("nation", federation([inner], inner=wire))
+        nation = Relay("nation", federation([inner], inner=wire), EXACT)
         with pytest.raises(InputError, match=f"^nation: {message}$"):
             run(Lloyd(k=2), LocalFederation([nation]))
     monkeypatch.setattr(relay_steps, "version", lambda name: "9.9")
@@ -450,9 +456,9 @@ def test_a_site_is_not_a_federation_and_a_malformed_request_is_refused():
     with pytest.raises(InputError, match=r"^a: this is a site, not a federation\. It has no members\.$"):
         run(Lloyd(k=2), TransportFederation(Wires([site]), federations=["a"]))
     for index in (-1, 10**9):
-        response = Relay("north", hospitals()).answer(request(AskMoments(), index=index))
+        response = Relay("north", hospitals(), EXACT).answer(request(AskMoments(), index=index))
         assert response.replies[0].reason == "the indices of its questions are not those of an exchange"
-    assert reply_of(Relay("north", hospitals()), AskLocalMeans(2)).reason == (
+    assert reply_of(Relay("north", hospitals(), EXACT), AskLocalMeans(2)).reason == (
         "replies to AskLocalMeans have no sum"
     )
     with pytest.raises(QueryRefusedError):
@@ -460,7 +466,7 @@ def test_a_site_is_not_a_federation_and_a_malformed_request_is_refused():
 
 
 def test_the_log_of_a_relay_records_the_questions(tmp_path):
-    north = Relay("north", hospitals(), folder=tmp_path)
+    north = Relay("north", hospitals(), EXACT, folder=tmp_path)
     run(Lloyd(k=2, max_rounds=1), LocalFederation([north]))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     asked = [part["question"] for line in lines for part in line.get("asked", ())]

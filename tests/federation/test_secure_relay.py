@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import bits, blobs, split
+from helpers import EXACT, bits, blobs, split
 from unpooled import Lloyd, LocalFederation, SecureSums, Site, run
 from unpooled.data import Table
 from unpooled.data.schema import AskColumns
@@ -65,7 +65,7 @@ def secure_relays(lost=lambda stage, site: False, folder=None, **rules):
         Relay(
             f"r{i}",
             federation(sites(NAMES[3 * i : 3 * i + 3]), lost),
-            RelayRules(**rules),
+            RelayRules(exact=True, **rules),
             folder=None if folder is None else folder / f"r{i}",
         )
         for i in range(4)
@@ -141,7 +141,7 @@ def test_single_replies_are_refused_in_a_secure_tree():
 )
 def test_members_or_rules_that_secure_sums_cannot_serve_are_refused(members, rules, message):
     with pytest.raises(InputError, match=message):
-        Relay("north", members(), RelayRules(**rules))
+        Relay("north", members(), RelayRules(exact=True, **rules))
 
 
 # ---------------------------------------------------------------- gone, late, killed
@@ -161,8 +161,8 @@ def test_a_relay_that_falls_silent_at_any_stage_is_out_for_the_run_as_a_site_is(
 
 def test_a_site_that_falls_silent_is_out_and_a_relay_with_too_few_sites_reports_it_without_names():
     members = sites(NAMES[:4])
-    relay = Relay("r0", federation(members, lambda at, site: at == "AskMasked" and site == NAMES[0]))
-    others = [Relay(f"r{i}", federation(sites(NAMES[4 * i : 4 * i + 4]))) for i in (1, 2)]
+    relay = Relay("r0", federation(members, lambda at, site: at == "AskMasked" and site == NAMES[0]), EXACT)
+    others = [Relay(f"r{i}", federation(sites(NAMES[4 * i : 4 * i + 4])), EXACT) for i in (1, 2)]
     above = federation([relay, *others])
     assert bits(summed(above).total()) == flat_sum(NAMES[1:])
     few = secure_relays(lambda at, site: at == "AskMasked" and site == NAMES[0])
@@ -186,7 +186,7 @@ def test_a_relay_that_is_killed_between_stages_continues_with_the_same_sum(stage
             killed.append(wire.members["r1"])
             killed[0].close()
             downstream = TransportFederation(killed[0].downstream._transport, secure=SecureSums())
-            wire.members["r1"] = Relay("r1", downstream, RelayRules(), folder=tmp_path / "r1")
+            wire.members["r1"] = Relay("r1", downstream, RelayRules(exact=True), folder=tmp_path / "r1")
         return False
 
     wire.lost = kill
@@ -214,7 +214,7 @@ def test_an_exchange_is_summed_once_even_if_the_coordinator_starts_it_again():
             Wire([Site(s, ROWS[s]) for s in names], lambda at, site: site in away), exact_sums=True
         )
 
-    relays = [Relay(f"r{i}", plain(NAMES[4 * i : 4 * i + 4])) for i in range(3)]
+    relays = [Relay(f"r{i}", plain(NAMES[4 * i : 4 * i + 4]), EXACT) for i in range(3)]
     first = summed(federation(relays))
     away.add(NAMES[0])
     assert bits(summed(federation(relays)).total()) == bits(first.total())
@@ -225,7 +225,12 @@ def test_an_exchange_is_summed_once_even_if_the_coordinator_starts_it_again():
 def test_a_restarted_relay_does_not_sum_an_exchange_again(tmp_path):
     def new_relays():
         return [
-            Relay(f"r{i}", [Site(s, ROWS[s]) for s in NAMES[4 * i : 4 * i + 4]], folder=tmp_path / f"r{i}")
+            Relay(
+                f"r{i}",
+                [Site(s, ROWS[s]) for s in NAMES[4 * i : 4 * i + 4]],
+                EXACT,
+                folder=tmp_path / f"r{i}",
+            )
             for i in range(3)
         ]
 
@@ -247,7 +252,7 @@ def test_one_site_at_two_relays_is_detected_in_secure_sums_too():
     for i, one in enumerate(twice):
         own = [*sites(NAMES[3 * i : 3 * i + 3])[:2], one]
         downstream = TransportFederation(Wire(own), secure=SecureSums(), keys={m.name: m.key for m in own})
-        relays.append(Relay(f"r{i}", downstream))
+        relays.append(Relay(f"r{i}", downstream, EXACT))
     with pytest.raises(InputError, match=r"one member is reached by two paths, r0 and r1 \(key feedfee"):
         summed(federation([*relays, secure_relays()[3]]))
 
@@ -261,7 +266,9 @@ def test_a_relay_refuses_an_unknown_stage_as_a_site_does():
 
 def test_a_sum_that_is_zero_and_one_without_numbers_go_up_as_any_other():
     def relay(i, rows):
-        return Relay(f"r{i}", LocalFederation.from_rows({f"{i}{j}": rows for j in range(3)}, secure=True))
+        return Relay(
+            f"r{i}", LocalFederation.from_rows({f"{i}{j}": rows for j in range(3)}, secure=True), EXACT
+        )
 
     zero = summed(federation([relay(i, np.zeros((4, 2))) for i in range(3)])).total()
     assert (zero.n, zero.sums.tolist()) == (36.0, [0.0, 0.0])

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
+from helpers import EXACT
 from unpooled import KFed, Lloyd, LocalFederation, Simulation, run
 from unpooled.app.cli import app
 from unpooled.data import Table
@@ -205,10 +206,10 @@ def test_several_sites_some_in_several_partitions_answer_each_as_one():
 def test_a_site_on_workers_is_a_member_of_a_federation_by_a_relay():
     with ThreadPoolExecutor(1) as pool:
         downstream = WorkerFederation({"all": partitions()}, pool)
-        refused = LocalFederation([Relay("north", downstream)])
+        refused = LocalFederation([Relay("north", downstream, EXACT)])
         with pytest.raises(Exception, match="1 of its sites answered, and north answers for 3"):
             centers(refused)  # six partitions are one site
-        tree = LocalFederation([Relay("north", downstream, RelayRules(min_sites=1))])
+        tree = LocalFederation([Relay("north", downstream, RelayRules(exact=True, min_sites=1))])
         assert (centers(tree) == centers(here())).all()
 
 

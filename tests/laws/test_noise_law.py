@@ -14,6 +14,7 @@ import unpooled
 from question_samples import samples
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.summary_question import AskSummary
 from unpooled.errors import LedgerError, PolicyError, QueryRefusedError
 from unpooled.privacy import PrivateQuestion
 from unpooled.privacy.dp.noise import BudgetAccountant, Noise, SimulatedAccountant
@@ -61,6 +62,7 @@ def test_two_tables_under_one_policy_give_the_same_bytes_but_for_noise(seed):
     asked = [
         (AskSchema(), None),
         (AskSchema(3), None),
+        (AskSummary(), None),
         (AskColumns(("x", "illness"), np.zeros(2), np.ones(2), (), (), True), None),
     ]
     for question in samples(seed):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.amounts import amounts
 
-from helpers import Declines, bits
+from helpers import EXACT, Declines, bits
 from unpooled import Dual, LocalFederation, Simulation, Site, exact_kmeans, run
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation.relay.relay import DUAL_QUESTIONS, Relay, RelayRules
@@ -12,7 +12,7 @@ from unpooled.optimality.questions import AskNode
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 
-RULES = RelayRules(min_sites=1, forwarded=DUAL_QUESTIONS)
+RULES = RelayRules(exact=True, min_sites=1, forwarded=DUAL_QUESTIONS)
 
 
 @pytest.fixture(params=amounts(6, 40))
@@ -111,7 +111,7 @@ def test_the_centroid_of_a_cluster_with_too_few_contributors_is_suppressed():
     rows["a"] = np.concatenate([rows["a"], places[1:] - 0.1])
     rows["b"] = np.concatenate([rows["b"], places[1:] + 0.1])
     for least, seen in ((1, [1.0, 1.0]), (2, [1.0, 1.0]), (3, [0.0, 0.0])):
-        rules = RelayRules(min_sites=3, min_contributors=least, forwarded=DUAL_QUESTIONS)
+        rules = RelayRules(exact=True, min_sites=3, min_contributors=least, forwarded=DUAL_QUESTIONS)
         relay = Relay("r", [Site(s, X) for s, X in rows.items()], rules)
         reply = node(relay, np.zeros((2, 2)), places)
         assert reply.seen.tolist() == seen
@@ -121,7 +121,7 @@ def test_the_centroid_of_a_cluster_with_too_few_contributors_is_suppressed():
 
 def test_what_the_dual_cannot_ask_of_a_tree_is_refused_by_name():
     rows, box, _ = problem(1, sites=3, k=2)
-    plain = Relay("r", [Site(s, X) for s, X in rows.items()])
+    plain = Relay("r", [Site(s, X) for s, X in rows.items()], EXACT)
     with pytest.raises(TooFewAnswersError, match=r"AskNode asks for replies of single sites"):
         run(Dual(k=2, box=box), LocalFederation([plain]))
     passing = Relay("r", [Site(s, X) for s, X in rows.items()], RULES)

@@ -7,7 +7,7 @@ import pandas
 import pytest
 from tests.amounts import amounts
 
-from helpers import ALGORITHMS, bits, blobs, each_algorithm, split
+from helpers import ALGORITHMS, EXACT, bits, blobs, each_algorithm, split
 from unpooled import Lloyd, LocalFederation, Simulation, Site, cluster, run
 from unpooled.app.job import Job
 from unpooled.data import PreparationOptions, Table
@@ -18,7 +18,7 @@ from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation
 
-ANY = RelayRules(min_sites=1, quorum=1.0)
+ANY = RelayRules(exact=True, min_sites=1, quorum=1.0)
 
 
 @pytest.fixture(params=amounts(2, 40))
@@ -178,9 +178,9 @@ def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(summarized)
         PreparationOptions(), (Lloyd(k=2, n_starts=2), Lloyd(k=3, n_starts=2)), aggregate_only=True
     )
     flat = run(analysis, Simulation.from_rows(held, exact_sums=True), seed=2).state
-    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
-    deeper = Relay("west", [Site(s, held[s]) for s in ("h3", "h4")], RelayRules(min_sites=2))
-    south = Relay("south", [deeper, Site("h5", held["h5"])])
+    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")], EXACT)
+    deeper = Relay("west", [Site(s, held[s]) for s in ("h3", "h4")], RelayRules(exact=True, min_sites=2))
+    south = Relay("south", [deeper, Site("h5", held["h5"])], EXACT)
     tree = run(analysis, LocalFederation([relay, south]), seed=2).state
     assert bits(tree.centers) == bits(flat.centers)
     assert bits(tree.agreement.preparation) == bits(flat.agreement.preparation)
@@ -188,6 +188,25 @@ def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(summarized)
     assert tree.agreement.missing.sum(axis=0).tolist() == flat.agreement.missing.sum(axis=0).tolist()
     assert {mode for mode, _ in tree.agreement.protection} == {"summary" if summarized else "none"}
     assert codec.encode(tree.agreement.mean) == codec.encode(flat.agreement.mean)
+
+
+@pytest.mark.parametrize("aggregate_only", [False, True])
+def test_a_whole_analysis_of_tables_over_relays_that_summarize(aggregate_only):
+    """Numbers, categories, missing cells, a column at some only: the answers are those of a site."""
+    held = {s: microaggregate(t) for s, t in tables(1).items()}
+    analysis = Analysis(
+        PreparationOptions(), (Lloyd(k=2, n_starts=2), Lloyd(k=3, n_starts=2)), aggregate_only=aggregate_only
+    )
+    flat = run(analysis, Simulation.from_rows(held), seed=2).state
+    relay = Relay("north", [Site(s, held[s]) for s in ("h0", "h1", "h2")])
+    south = Relay("south", [Site(s, held[s]) for s in ("h3", "h4", "h5")])
+    tree = run(analysis, LocalFederation([relay, south]), seed=2).state
+    assert tree.agreement.rows.tolist() == [105.0, 150.0]
+    assert tree.agreement.protection[0][0] == "summary"
+    ours, theirs = (one.agreement.preparation for one in (tree, flat))
+    assert ours.outputs == theirs.outputs
+    ends = [[one.centers[:, :2].min(axis=0), one.centers[:, :2].max(axis=0)] for one in (tree, flat)]
+    assert np.allclose(*ends, atol=0.1)  # age and dose of the two kinds of patients
 
 
 def test_a_job_with_exact_sums_has_the_same_bits_whatever_its_sites_are_called():

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.bench_secure_relays import measured
 from tests.amounts import amounts
 
-from helpers import ALGORITHMS, bits, blobs, split
+from helpers import ALGORITHMS, EXACT, bits, blobs, split
 from unpooled import Fuzzy, Lloyd, LocalFederation, SecureSums, Simulation, Site, run
 from unpooled.federation.relay.relay import Relay, RelayRules
 from unpooled.privacy.secure_sum.fixed_point import decode, encode, exact_of, words_of
@@ -14,7 +14,7 @@ from unpooled.protocol.algorithm import Ask, total
 from unpooled.protocol.exchange import RequestId, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 
-ANY = RelayRules(min_sites=1, quorum=1.0)
+ANY = RelayRules(exact=True, min_sites=1, quorum=1.0)
 
 
 @pytest.fixture(params=amounts(1, 40))
@@ -84,7 +84,7 @@ def test_secure_cells_below_a_country_that_reads_their_sums_have_the_same_bits()
     rows = split(blobs(1, n=60)[0], 6, 1)
     names = sorted(rows)
     relays = [
-        Relay(r, LocalFederation.from_rows({s: rows[s] for s in some}, secure=True))
+        Relay(r, LocalFederation.from_rows({s: rows[s] for s in some}, secure=True), EXACT)
         for r, some in (("north", names[:3]), ("south", names[3:]))
     ]
     algorithm = Lloyd(k=3, max_rounds=3)

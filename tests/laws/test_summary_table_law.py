@@ -15,6 +15,7 @@ from question_samples import QUESTIONS, samples
 from unpooled.data import Category, Number, Preparation, Table
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.summary_question import AskSummary
 from unpooled.data.summary_table import to_csv
 from unpooled.data.transforms import Affine
 from unpooled.federation.membership import AskMembers
@@ -111,7 +112,7 @@ def make_requests(seed: int, named: bool):
         else:
             asked.append((question, Affine(rng.normal(size=2), scale) if rng.integers(2) else None))
     if named:
-        asked += [(AskSchema(), None), (AskSchema(1), None)]
+        asked += [(AskSchema(), None), (AskSchema(1), None), (AskSummary(), None)]
         for complete in (False, True):
             categories = (("near",), ("far", "near"), ("none",))[rng.integers(3)]
             asked.append(

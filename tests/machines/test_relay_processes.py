@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers import EXACT, bits
 from machines.network import PATIENCE, until
 from studies import study_of, terms_of
-from unpooled import Lloyd, Site, run
+from unpooled import Lloyd, Site, open_site, run
 from unpooled.app.cli import app
 from unpooled.errors import PolicyError
 from unpooled.federation.coordinator_run import ProgressFile
@@ -41,7 +42,7 @@ from unpooled.storage.file_locks import locked
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 
 ABOVE = Identity.new()
-TWO = "format = 1\n[relay]\nmin_sites = 2\n"
+TWO = "format = 1\n[relay]\nexact = true\nmin_sites = 2\n"
 ROWS = np.random.default_rng(3).normal(size=(4, 30, 2))
 
 
@@ -71,9 +72,7 @@ def made(tmp_path_factory):
 class RelayHarness:
     """A relay whose downstream run is served in this process; ``does`` replaces the answers of hospitals."""
 
-    def __init__(
-        self, federation, name, folder, rules="format = 1\n[relay]\nmin_sites = 2\n", members="abcd"
-    ):
+    def __init__(self, federation, name, folder, rules=TWO, members="abcd"):
         (folder / "rules.toml").write_text(rules)
         self.federation, self.study = federation, study_of("r", ABOVE)
         self.home = folder / name
@@ -172,6 +171,24 @@ def test_a_relays_session_answers_from_the_downstream_run_and_ends_it(north):
     opening = next(entry for _, entry in entries(north.home / "log.jsonl") if entry["kind"] == "opening")
     assert (opening["study"], opening["protection"]) == (north.study.digest, "sums")
     assert session.respond(request(number=1)) == "the run is over"
+
+
+def test_a_relay_without_exact_sums_asks_its_members_once_for_their_tables(made, tmp_path):
+    relay = RelayHarness(made["north"], "north", tmp_path, "format = 1\n[relay]\nmin_sites = 2\n")
+    relay.sites = {site: open_site(site, held.rows) for site, held in relay.sites.items()}
+    relay.approve().serve().begun()
+    session = relay.session()
+    first = reply_of(answer(session, request()))
+    assert (type(first).__name__, first.n) == ("Moments", 60.0)
+    assert sorted(relay.asked) == ["a", "b"]
+    session.close()
+    del relay.sites["b"]  # the table is kept: nobody is asked again
+    relay.serve().begun()
+    again = relay.session()
+    assert bits(reply_of(answer(again, request(number=1)))) == bits(first)
+    assert sorted(relay.asked) == ["a", "b"]
+    again.close()
+    relay.stop()
 
 
 def test_a_relay_that_is_killed_gives_the_same_bytes_and_finds_its_run_again(north):
@@ -299,7 +316,7 @@ def test_a_downstream_run_that_no_relay_asks_any_more_ends_by_itself(made, tmp_p
 
 def test_a_relay_whose_server_is_not_up_reports_it_and_tries_again(made, tmp_path, monkeypatch):
     monkeypatch.setattr(downstream_module, "_RETRY_AFTER", 0.5)
-    rules = "format = 1\n[relay]\nmin_sites = 2\n[downstream]\nwait = 0\n"
+    rules = f"{TWO}[downstream]\nwait = 0\n"
     relay = RelayHarness(made["south"], "south", tmp_path, rules).approve()
     session = relay.session()
 
@@ -435,7 +452,13 @@ def test_only_fingerprints_of_members_go_up(north):
 def test_a_forwarded_study_names_the_one_above_and_is_the_same_when_forwarded_again(made):
     study = study_of("r", ABOVE, federation="national", title="x" * 490)
     one, two = (
-        forwarded_terms(study, made["north"], "north", DownstreamRules(contact="Dr. North")) for _ in range(2)
+        forwarded_terms(
+            study,
+            made["north"],
+            "north",
+            RelayPolicy(relay=EXACT, downstream=DownstreamRules(contact="Dr. North")),
+        )
+        for _ in range(2)
     )
     assert one.study.digest == two.study.digest
     assert one.study.fault() == ""
@@ -444,7 +467,11 @@ def test_a_forwarded_study_names_the_one_above_and_is_the_same_when_forwarded_ag
     assert (one.study.purpose, one.study.questions, one.study.run) == (study.purpose, study.questions, "r")
     assert one.study.authority == identity_in(made["north"].path).public.hex()
     assert not one.study.secure
-    assert forwarded_terms(study, made["north"], "north", DownstreamRules(secure=True)).study.secure
+    default = forwarded_terms(study, made["north"], "north", RelayPolicy()).study
+    assert (default.questions, default.work, default.fault()) == ((("AskSummary", 0),), (), "")
+    assert forwarded_terms(
+        study, made["north"], "north", RelayPolicy(relay=EXACT, downstream=DownstreamRules(secure=True))
+    ).study.secure
 
 
 @pytest.mark.parametrize(
@@ -457,7 +484,7 @@ def test_a_forwarded_study_names_the_one_above_and_is_the_same_when_forwarded_ag
         ("format = 1\n[relay]\nmin_sites = 0", r"\[relay\] min_sites must be 1 or more"),
         ("format = 1\n[relay]\nquorum = 'half'", r"\[relay\] quorum must be a number, got 'half'"),
         ("format = 1\n[relay]\nsites = 2", r"unknown key in \[relay\] 'sites'; known are min_sites"),
-        ("format = 1\n[relay]\nforwarded = ['x']", r"\[relay\] forwarded: there is no question 'x'"),
+        (f"{TWO}forwarded = ['x']", r"\[relay\] forwarded: there is no question 'x'"),
         ("format = 1\n[downstream]\ndeadline = 0", r"\[downstream\] deadline must be between 0 and 86400"),
         ("format = 1\n[studies]\napprove = 'known'", "approve = \"known\" and purposes belong together"),
         ("format = 1\nrelay = 3", r"relay must be a section, \[relay\]"),

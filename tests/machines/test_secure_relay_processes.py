@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("shorter_keys")
 NAMES = ("north", "south", "west")
 HOSPITALS = tuple(f"{name}-{i}" for name in NAMES for i in range(3))
 ROWS = dict(zip(HOSPITALS, np.random.default_rng(5).normal(size=(9, 20, 2)), strict=True))
-SECURE = "format = 1\n[downstream]\nsecure = true\n"
+SECURE = "format = 1\n[relay]\nexact = true\n[downstream]\nsecure = true\n"
 REQUEST_ID = RequestId("r", 0, 0, 0)
 
 
@@ -250,7 +250,7 @@ def test_members_that_cannot_sum_securely_are_refused_when_a_relay_joins():
     with pytest.raises(
         PolicyError, match=r"\[downstream\] secure = true needs \[relay\] min_contributors = 1"
     ):
-        parse_relay_policy(f"{SECURE}[relay]\nmin_contributors = 2\n")
+        parse_relay_policy(SECURE.replace("exact = true", "exact = true\nmin_contributors = 2"))
     with pytest.raises(InputError, match=r"\[downstream\] secure = true needs 3 to 30 members, got 2"):
         parse_relay_policy(SECURE).check_members(2)
     parse_relay_policy(SECURE).check_members(30)

@@ -38,7 +38,7 @@ def conducted(steps, parts):
 def planned(tables, settings):
     parts = [SummaryPart(i, table, settings) for i, table in enumerate(tables)]
     facts = conducted(facts_of(settings), parts)
-    plan: SummaryPlan = conducted(plan_of(*facts, settings), parts)
+    plan: SummaryPlan = conducted(plan_of(facts, settings), parts)
     made = [plan.grouped(part) for part in parts]
     plan = plan.completed_by([facts for _, facts in made])
     return plan, [plan.complete(summary) for summary, _ in made]
@@ -238,7 +238,7 @@ def test_parts_tell_counts_and_sums_and_a_sample_of_rows_where_cells_are_missing
     x[7] = np.nan
     settings = SummarySettings()
     parts = [SummaryPart(i, rows, settings) for i, rows in enumerate(np.split(x, 3))]
-    steps, answers = plan_of(*conducted(facts_of(settings), parts), settings), []
+    steps, answers = plan_of(conducted(facts_of(settings), parts), settings), []
     conducted(_received(steps, answers), parts)
     sampled = [table for answer in answers for _, table in answer.pop("sample", ())]
     assert sum(len(table) for table in sampled) == 15_000

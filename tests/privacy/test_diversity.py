@@ -8,9 +8,13 @@ from tests.amounts import amounts
 from combinations import fewer_than
 from unpooled.data import Table
 from unpooled.errors import InputError
+from unpooled.kernels.grouping import ClassLimits
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.distributed.whole_site import facts_of
+from unpooled.privacy.microaggregation.regroup import regroup
 from unpooled.privacy.microaggregation.summarize import make_first_summary
+
+LIMITS = np.array([0.8, 0.8])  # each class has half of the people, and a group may have 0.3 more
 
 
 def within(values: np.ndarray, everybody: np.ndarray, by: float) -> bool:
@@ -81,13 +85,14 @@ class Diverse(Registered):
         return SummarySettings(max(g, 3), "id", diverse=("kind", "y"))
 
 
-@pytest.mark.parametrize("histories", amounts(2, 200))
+@pytest.mark.parametrize("histories", amounts(12, 200))
 @pytest.mark.parametrize("g", [3, 4])
 def test_new_groups_keep_the_bound_and_the_theorem_of_renewals_holds(g: int, histories: int) -> None:
-    added = 0
+    added = returned = 0
     for seed in range(histories):
         site = Diverse(seed, g, people=30)
         checked = set(site.history.groups)
+        released = {number: classes_in(site, number) for number in checked}
         for month in range(6):
             if month == 4:  # the shares drift: everybody who comes has the same kind
                 for _ in range(15):
@@ -95,27 +100,77 @@ def test_new_groups_keep_the_bound_and_the_theorem_of_renewals_holds(g: int, his
                     site.rows[f"P{site.next - 1}"] = (*site.rows[f"P{site.next - 1}"][:2], "a")
             site.month()
             site.renew()
-            values = site.values()
             for number in set(site.history.groups) - checked:
                 checked.add(number)
                 added += 1
-                members = [values[p] for p in site.history.groups[number].members]
-                assert len(members) >= g
-                for name, limits in site.scales.diverse.items():
-                    if limits.borders:
-                        of = limits.classes(np.array([y for _, y, _ in members]))
-                    else:
-                        names = site.scales.categories[name].names
-                        rest = site.scales.categories[name].rest
-                        of = np.array(
-                            [-1 if k is None else names.index(k) if k in names else rest for *_, k in members]
-                        )
-                    counts = np.bincount(of[of >= 0], minlength=len(limits.limits))
+                assert len(site.history.groups[number].members) >= g
+                released[number] = classes_in(site, number)
+                for name, of in released[number].items():
+                    limits = site.scales.diverse[name]
+                    counts = np.bincount(list(of.values()), minlength=len(limits.limits))
                     assert (counts <= np.array(limits.limits) * counts.sum() + 1e-9).all(), (seed, number)
+                    assert counts.tolist() == site.history.groups[number].classes[name]
+        returned += check_together(site, released)
         for column in range(4):
             sums = site.sums(column)
             assert not sums or fewer_than(g, sums) is None, (seed, column)
     assert added > histories
+    assert returned > histories
+
+
+def classes_in(site: Diverse, number: int) -> dict[str, dict[str, int]]:
+    """The class of everybody in a group who has one, by diverse column."""
+    values, found = site.values(), {}
+    for name, limits in site.scales.diverse.items():
+        found[name] = of = {}
+        for person in site.history.groups[number].members:
+            _, y, kind = values[person]
+            if limits.borders and y == y:
+                of[person] = int(limits.classes(np.array([y]))[0])
+            elif not limits.borders and kind is not None:
+                categories = site.scales.categories[name]
+                of[person] = categories.names.index(kind) if kind in categories.names else categories.rest
+    return found
+
+
+def check_together(site: Diverse, released: dict[int, dict[str, dict[str, int]]]) -> int:
+    """Check what all groups of a person say together, by Bayes' rule; return how many people were checked."""
+    checked = 0
+    for person in site.history.people:
+        groups = site.history.groups_of(person)
+        if len(groups) < 2:
+            continue
+        for name, limits in site.scales.diverse.items():
+            if person not in released[groups[-1]][name]:
+                continue
+            share = np.array(limits.limits) - site.settings.diverse_by
+            weights = share.copy()
+            for number in groups:
+                counts = np.bincount(list(released[number][name].values()), minlength=len(share))
+                weights *= counts / counts.sum() / np.maximum(share, 1e-6)
+            assert (weights <= (np.array(limits.limits) + 1e-6) * weights.sum()).all(), (person, name)
+            checked += 1
+    return checked
+
+
+def test_by_hand_two_groups_of_one_person_add_up() -> None:
+    """Half have the class, and four of five in the first group: two such groups give odds of 16, or 0.94."""
+    limits = ClassLimits(np.array([[0], [0], [0], [0], [1]], np.int32), np.array([0, 2], np.int32), LIMITS)
+    Z, past = np.arange(5.0)[:, None], [(1,), (), (), (), ()]
+    assert regroup(Z, past, 5, limits=limits) == [[0, 1, 2, 3, 4]]
+    odds = np.array([[0.8 / 0.5, 0.2 / 0.5], *([[1.0, 1.0]] * 4)])
+    assert regroup(Z, past, 5, limits=limits, odds=odds) == []
+    balanced = limits._replace(classes=np.array([[0], [0], [1], [1], [1], [0]], np.int32))
+    Z, past, odds = np.arange(6.0)[:, None], [*past, ()], np.concatenate([odds, [[1.0, 1.0]]])
+    # of the five nearest two have the class: odds of 4 * 2 / 3, which is 0.73
+    assert regroup(Z, past, 5, limits=balanced, odds=odds) == [[0, 1, 2, 3, 4]]
+
+
+def test_somebody_of_an_erased_group_does_not_return() -> None:
+    limits = ClassLimits(np.array([[0], [1], [0], [1]], np.int32), np.array([0, 2], np.int32), LIMITS)
+    odds = np.array([[np.nan, np.nan], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    past = [(1,), (), (), ()]
+    assert regroup(np.arange(4.0)[:, None], past, 3, limits=limits, odds=odds) == [[1, 2, 3]]
 
 
 def test_partitions_cannot_have_diverse_columns() -> None:

@@ -343,15 +343,32 @@ def test_many_missing_values_make_larger_groups():
     )  # who has a value is in a shown cell
 
 
-def test_the_size_of_groups_is_proposed_by_the_number_of_people():
-    assert [SummarySettings().group_size_for(n) for n in (20, 299, 300, 480, 660, 10**6)] == [
-        5,
-        5,
-        5,
-        8,
-        11,
-        11,
-    ]
+@pytest.mark.parametrize(
+    ("people", "columns", "size"),
+    [
+        *(
+            (people, 1, size)
+            for people, size in ((20, 5), (359, 5), (360, 6), (480, 8), (660, 11), (10**6, 11))
+        ),
+        (303, 14, 12),  # Cleveland: 24 groups remain
+        (1000, 16, 16),
+        (1000, 100, 41),
+        (100, 100, 5),
+        (10**6, 40, 40),
+    ],
+)
+def test_the_default_size_of_groups_follows_people_and_columns(people, columns, size):
+    assert SummarySettings().group_size_for(people, columns) == size
+    assert SummarySettings(8).group_size_for(people, columns) == 8
+
+
+def test_columns_that_are_not_disclosed_do_not_make_larger_groups():
+    rng = np.random.default_rng(0)
+    table = Table.from_columns(
+        {"who": [f"P{i}" for i in range(240)], **{f"x{j}": rng.normal(size=240) for j in range(7)}}
+    )
+    assert microaggregate(table, SummarySettings(person="who")).min_group_size == 7
+    assert microaggregate(table.without(("x0", "x1")), SummarySettings(person="who")).min_group_size == 5
 
 
 @pytest.mark.parametrize(

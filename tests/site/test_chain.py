@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers import EXACT
 from studies import study_of
 from unpooled import Simulation, Site
 from unpooled.federation.relay.relay import Relay
@@ -75,12 +76,12 @@ def test_a_study_is_checked_first_and_once_more_before_the_release(tmp_path):
     site = open_site("a", X, parse(f"format = 1\n{RULES['raw']}"), study=guard)
     places = [i for i, step in enumerate(site.chain.steps) if step is guard]
     assert places == [site.chain.names.index("source") - 1, site.chain.names.index("ledger") - 2]
-    relay = Relay("r", Simulation.from_rows({"a": X, "b": X, "c": X}, exact_sums=True), study=guard)
+    relay = Relay("r", Simulation.from_rows({"a": X, "b": X, "c": X}, exact_sums=True), EXACT, study=guard)
     assert relay.chain.names.count("study") == 2
 
 
 def test_a_relay_has_the_same_chain_with_other_steps():
-    relay = Relay("r", [Site(name, X) for name in "abc"])
+    relay = Relay("r", [Site(name, X) for name in "abc"], EXACT)
     missing = ("study", "erasures", "charged answers", "transform", "policy", "suppression", "noise")
     assert steps(relay) == without(*missing)
     assert not isinstance(relay, Site)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import EXACT
 from question_samples import K, rows, samples
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.kfed import AskDennisMeans
@@ -355,7 +356,7 @@ def test_a_refusal_costs_nothing_of_the_privacy_budget(tmp_path):
 
 def test_a_relay_passes_nothing_on_that_its_sites_would_refuse(monkeypatch):
     below = Simulation.from_rows({s: rows(i) for i, s in enumerate("abc")}, exact_sums=True)
-    relay = Relay("north", below)
+    relay = Relay("north", below, EXACT)
     asked = []
     monkeypatch.setattr(below, "ask", lambda *what: asked.append(what))
     assert "epochs = 1,000,000" in reason(relay, AskEpochs(C, 10**15, 0, 1.0), verb="total")

@@ -71,7 +71,7 @@ WRONG = {
     "[protect]\nmin_cluster_size = true": r"must be a whole number, got True",
     "[protect]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
     '[protect]\nmode = "maybe"': r"mode must be one of summary, dp, raw, got 'maybe'",
-    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by the number of people\) or a "
+    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by people and columns\) or a "
     "whole number of at least 3, got 2",
     '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': (
         r"\[protect\] column a is both in columns and in sensitive"

@@ -12,6 +12,7 @@ from tests.amounts import amounts
 from helpers import ALGORITHMS, bits, blobs, each_algorithm, pooled, split
 from unpooled import Fuzzy, Lloyd, LocalFederation, Simulation, Site, run
 from unpooled.algorithms.scaled import Scaled
+from unpooled.data.summary_question import AskSummary
 from unpooled.data.transforms import Affine
 from unpooled.errors import LedgerError, TooFewAnswersError
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
@@ -160,7 +161,7 @@ def test_every_method_runs_on_summary_tables_at_sites_with_the_bits_of_a_simulat
 
 def test_preparation_and_noisy_answers_are_always_allowed():
     names = allowed((), describe=False)
-    assert names == {codec.name_of(q) for q in (*PREPARE, *NOISY)}
+    assert names == {codec.name_of(q) for q in (*PREPARE, *NOISY, AskSummary)}
 
 
 # ---------------------------------------------------------------- restarts

@@ -76,7 +76,7 @@ class AskSchema(Question[Schema]):
                 replies.append(self._declared(table))
             else:
                 is_summary = isinstance(table, SummaryTable)
-                replies.append(self._from_summary(table) if is_summary else self._schema(table, batch))
+                replies.append(self.from_summary(table) if is_summary else self._schema(table, batch))
         return replies
 
     def reply_numbers(self, d: int) -> int:
@@ -99,8 +99,11 @@ class AskSchema(Question[Schema]):
             tail=unknown,
         )
 
-    def _from_summary(self, summary: SummaryTable) -> Schema:
-        """The schema of a summary table. A column with means between 0 and 1 may have no unit: no size."""
+    def from_summary(self, summary: SummaryTable) -> Schema:
+        """Return the schema of a summary table.
+
+        A column with means between 0 and 1 may have no unit: no size.
+        """
         count, size, spread, tail = (np.full(len(summary.names), v) for v in (0.0, np.nan, np.nan, np.nan))
         for j, name in enumerate(summary.names):
             known = summary.known[:, j]

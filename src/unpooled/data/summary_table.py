@@ -211,6 +211,42 @@ def described(summary: SummaryTable) -> dict[str, Any]:
     }
 
 
+def restricted(table: SummaryTable, columns: tuple[str, ...]) -> tuple[SummaryTable, tuple[str, ...]]:
+    """Return the table with some columns only, and the names that it lacks; all columns if none is named.
+
+    A column of which the table has the logarithm is found by its own name.
+    """
+    if not columns:
+        return table, ()
+    taken = {name: next((n for n in (name, f"log({name})") if n in table.names), "") for name in columns}
+    names = tuple(name for name in table.names if name in taken.values())
+    if not names:
+        raise InputError(
+            f"the summary table has none of the study's columns: {', '.join(columns)}. It has "
+            f"{', '.join(table.names)}."
+        )
+    return table.only(names), tuple(name for name, there in taken.items() if not there)
+
+
+def check_plausible(table: SummaryTable) -> None:
+    """Raise InputError unless the numbers of a table can be those of a summary table."""
+    numbers = [table.people, table.known, *table.means.values(), *table.counts.values()]
+    if len(set(table.names)) < len(table.names) or len(table.within) != len(table.names):
+        raise InputError("its columns are not described once each")
+    if not len(table) or not all(np.isfinite(array).all() for array in numbers):
+        raise InputError("it has no group, or numbers that are not finite")
+    if table.min_group_size < 2 or (table.people < table.min_group_size).any():
+        raise InputError(f"a group has fewer than {table.min_group_size} people")
+    if (table.known < 0).any() or (table.known > table.people[:, None]).any():
+        raise InputError("more people have a value than there are")
+    kinds = dict(zip(table.names, table.kinds, strict=True))
+    for name, counts in table.counts.items():
+        if kinds[name] == CATEGORY and not np.allclose(counts.sum(axis=1), table.people_with_value(name)):
+            raise InputError(f"the people by category of {name} do not add up")
+    if not any(kind in (NUMBER, CATEGORY) for kind in table.kinds):
+        raise InputError("no column has numbers or categories")
+
+
 def category_indices(own: tuple[str, ...], named: tuple[str, ...], unknown: int) -> IntArray:
     """Return the index of each of the table's categories among ``named`` ones; ``unknown`` for all others."""
     place = {category: i for i, category in enumerate(named)}

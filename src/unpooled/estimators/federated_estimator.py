@@ -153,9 +153,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 tables_by_site[name] = microaggregate(X, settings)
         small = sorted(set(site_rows.rows) - set(tables_by_site))
         if not tables_by_site:
-            raise InputError(
-                f"no site has enough rows for a summary table: it needs at least {settings.group_size_for(0)}"
-            )
+            fewest = settings.group_size_for(0, 0)
+            raise InputError(f"no site has enough rows for a summary table: it needs at least {fewest}")
         if small:
             warnings.warn(f"sites with too few rows for a summary table: {', '.join(small)}", stacklevel=3)
         return inputs.SiteRows(

@@ -19,6 +19,7 @@ from unpooled.evaluation.influential_sites import influential_sites
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.protocol.algorithm import (
     Algorithm,
     State,
@@ -208,11 +209,13 @@ def _blurred(covariance: FloatArray, agreement: AgreedSchema) -> FloatArray:
 
 
 def _points(agreement: AgreedSchema) -> float:
-    """The number of rows that are clustered: people, or groups of summary tables, of 5 to 11 people."""
+    """The number of rows that are clustered: people, or groups of summary tables of the default size."""
     if not agreement.from_summaries:
         return agreement.used
     summarized = np.array([mode == "summary" for mode, _ in agreement.protection])
-    people = np.where(summarized, np.clip(agreement.rows / 60, 5, 11), 1.0)
+    columns, settings = len(agreement.preparation.columns), SummarySettings()
+    sizes = [float(settings.group_size_for(int(rows), columns)) for rows in agreement.rows]
+    people = np.where(summarized, sizes, 1.0)
     return agreement.used * float((agreement.rows / people).sum() / max(float(agreement.rows.sum()), 1.0))
 
 

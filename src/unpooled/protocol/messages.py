@@ -102,7 +102,8 @@ class MaskedElsewhere(Reply):
     """The placeholder of a reply that travels masked, in another part of the same response."""
 
 
-InputKind = Literal["", "rows", "table", "nothing"]  # the input of a question; "": not declared
+# the input of a question; "groups": a summary table, even that of an array; "": not declared
+InputKind = Literal["", "rows", "table", "groups", "nothing"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +263,7 @@ def _figure_axes(question: type[Question[R]]) -> tuple[tuple[str, tuple[str, ...
 def _undeclared(question: type[Question[R]]) -> str:
     reply = question.reply_type()
     if not question.reads:
-        return 'what it reads (reads = "rows", "table" or "nothing")'
+        return 'what it reads (reads = "rows", "table", "groups" or "nothing")'
     if reply is Reply:
         return "what its reply is (Question[...])"
     missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]

@@ -10,6 +10,7 @@ from unpooled.algorithms import METHODS, Method
 from unpooled.algorithms.registry import import_methods
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.summary_question import AskSummary
 from unpooled.data.transforms import Affine, Preparation
 from unpooled.errors import InputError, PolicyError
 from unpooled.optimality.bounds import AskPartsBound
@@ -66,7 +67,7 @@ def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
 
 def allowed(algorithms: tuple[str, ...], modules: tuple[str, ...] = (), *, describe: bool) -> frozenset[str]:
     """Return the names of the questions that a site with these methods answers."""
-    questions: list[type[Question[Any]]] = [*PREPARE, *NOISY, *(DESCRIBE if describe else ())]
+    questions: list[type[Question[Any]]] = [*PREPARE, AskSummary, *NOISY, *(DESCRIBE if describe else ())]
     for method in (*(METHODS[name] for name in algorithms), *methods_in(modules)):
         questions += method.questions()
     return frozenset(codec.name_of(question) for question in questions)

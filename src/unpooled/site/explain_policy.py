@@ -22,7 +22,7 @@ contact = {contact}\t# the person to ask about this policy
 
 [protect]
 mode = {mode}\t# summary: a summary table | dp: differential privacy | raw: exact answers
-min_group_size = {min_group_size}\t# summary: fewest people in a group; 0: 5 to 11, by the number of people
+min_group_size = {min_group_size}\t# summary: fewest people in a group; 0: by people and columns
 person = {person}\t# summary: the column that identifies people; "": every row is a person
 columns = {columns}\t# summary: columns that studies are about
 sensitive = {sensitive}\t# summary: columns that do not decide who is grouped with whom
@@ -242,7 +242,7 @@ def at_release(policy: Policy) -> list[str]:
 def _summary(policy: Policy) -> list[str]:
     p = policy.protect
     size = p.min_group_size or "g"
-    proposed = "" if p.min_group_size else " g is from 5 to 11, by the number of people."
+    proposed = "" if p.min_group_size else " g is at least 5, and larger for many people or columns."
     sentences = [
         "The site answers from a summary table (microaggregation): every row is the average of at least "
         f"{size} people, i.e. k-anonymity with k = {size}.{proposed}",

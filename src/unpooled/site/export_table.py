@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpooled.data.summary_table import SummaryTable
+from unpooled.data.summary_table import SummaryTable, restricted
 from unpooled.errors import InputError, PolicyError
 from unpooled.site.audit_log import AuditLog
 from unpooled.site.erasures import Erasures
@@ -32,7 +32,7 @@ from unpooled.site.signed_file import (
 )
 from unpooled.site.site import Site
 from unpooled.site.study_file import StudyFile
-from unpooled.site.summary_file import Header, restricted, table_content
+from unpooled.site.summary_file import Header, table_content
 from unpooled.site.table_store import SummaryFolder
 
 if TYPE_CHECKING:

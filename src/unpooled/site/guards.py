@@ -142,9 +142,10 @@ class InputGuard(Guard):
         for asked in exchange.parts:
             part, X = asked.part, asked.rows
             name = codec.name_of(type(part.question))
-            if (part.question.reads == "table") is isinstance(X, np.ndarray):
+            reads = part.question.reads
+            if reads != "groups" and (reads == "table") is isinstance(X, np.ndarray):
                 kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
-                raise QueryRefusedError(f"{name} reads {part.question.reads}, and this site has {kind}")
+                raise QueryRefusedError(f"{name} reads {reads}, and this site has {kind}")
             try:
                 lengths = part.question.lengths()
             except InputError as error:

@@ -215,7 +215,7 @@ def _chain(
         None if budget is None else ChargedAnswers(ledger),
         MessageLimitsGuard(source.X),
         StagesStep(mask),
-        TransformStep(VisibleRows(source.X, source.weights, source.within)),
+        TransformStep(source.visible),
         None if study is None else StudyLimitsGuard(study.study),
         AllowListGuard(policy),
         InputGuard(),
@@ -294,6 +294,10 @@ class AnswerSource(NamedTuple):
     grouped: bool = False
     min_cluster_size: int = 1
     digest: str = ""  # of its summary table
+
+    @property
+    def visible(self) -> VisibleRows:
+        return VisibleRows(self.X, self.weights, self.within)
 
     @classmethod
     def from_summary(cls, summary: SummaryTable, digest: str = "") -> "AnswerSource":

@@ -29,8 +29,8 @@ FILE = "registry.sqlite"
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS groups (
-    number INTEGER PRIMARY KEY, disclosed TEXT NOT NULL, cells TEXT, added INTEGER NOT NULL, retired INTEGER,
-    withheld TEXT
+    number INTEGER PRIMARY KEY, disclosed TEXT NOT NULL, cells TEXT, classes TEXT, added INTEGER NOT NULL,
+    retired INTEGER, withheld TEXT
 );
 CREATE TABLE IF NOT EXISTS members (
     number INTEGER NOT NULL, person TEXT NOT NULL, has TEXT NOT NULL, vals TEXT NOT NULL,
@@ -152,8 +152,8 @@ class Registry(ChainedFile):
         members: dict[int, list[tuple[str, str, str]]] = {}
         for number, *one in self._db.execute("SELECT number, person, has, vals FROM members ORDER BY number"):
             members.setdefault(number, []).append((one[0], one[1], one[2]))
-        for number, disclosed, cells, retired, withheld in self._db.execute(
-            "SELECT number, disclosed, cells, retired, withheld FROM groups ORDER BY number"
+        for number, disclosed, cells, classes, retired, withheld in self._db.execute(
+            "SELECT number, disclosed, cells, classes, retired, withheld FROM groups ORDER BY number"
         ):
             own = members.get(number, [])
             group = ReleasedGroup(
@@ -161,6 +161,7 @@ class Registry(ChainedFile):
                 int(disclosed, 16),
                 {person: values for person, _, values in own},
                 None if cells is None else json.loads(cells),
+                None if classes is None else json.loads(classes),
             )
             history.restore(number, group, live=retired is None)
             if withheld is not None:
@@ -248,8 +249,8 @@ class Registry(ChainedFile):
             )
         (last,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM groups").fetchone()
         for place, one in enumerate(plan["added"], last + 1):
-            row = (place, one["disclosed"], json.dumps(one["cells"]), number)
-            self._db.execute("INSERT INTO groups VALUES (?, ?, ?, ?, NULL, NULL)", row)
+            row = (place, one["disclosed"], json.dumps(one["cells"]), json.dumps(one["classes"]), number)
+            self._db.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?, NULL, NULL)", row)
             self._db.executemany(
                 "INSERT INTO members VALUES (?, ?, ?, ?)", [(place, *m) for m in one["members"]]
             )
@@ -284,7 +285,9 @@ class Registry(ChainedFile):
                 self._db.execute("INSERT OR IGNORE INTO erased VALUES (?)", (person,))
                 for group in self.groups_of(person):
                     self._retire(group, number)
-                    self._db.execute("UPDATE groups SET cells = NULL WHERE number = ?", (group,))
+                    self._db.execute(
+                        "UPDATE groups SET cells = NULL, classes = NULL WHERE number = ?", (group,)
+                    )
             if digest:
                 self._record_summary(number, digest, by)
             self._db.execute("DELETE FROM proposal")
@@ -339,6 +342,7 @@ def _packed(group: ReleasedGroup) -> dict[str, Any]:
     return {
         "disclosed": f"{group.disclosed:x}",
         "cells": group.cells,
+        "classes": group.classes,
         "members": [[p, f"{has:x}", group.values[p]] for p, has in sorted(group.members.items())],
     }
 

@@ -54,7 +54,7 @@ class Protect:
     """The protection: answers from a summary table, with differential privacy, or exactly from raw rows."""
 
     mode: Literal["summary", "dp", "raw"] = "summary"
-    min_group_size: int = 0  # people in a group of the summary table; 0: by the number of people
+    min_group_size: int = 0  # people in a group of the summary table; 0: by people and columns
     person: str = ""  # the column that identifies people; "": every row is a person
     columns: tuple[str, ...] = ()  # columns that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping

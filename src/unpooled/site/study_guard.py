@@ -3,6 +3,7 @@
 from typing import Any
 
 from unpooled.data.schema import AskColumns
+from unpooled.data.summary_question import AskSummary
 from unpooled.errors import QueryRefusedError
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Transform
@@ -66,6 +67,8 @@ class StudyLimitsGuard(Guard):
                     f"{self._max_centers[name]}."
                 )
             self._check_work(name, part.question)
+            if isinstance(part.question, AskSummary) and self._study.columns and not part.question.columns:
+                raise QueryRefusedError(f"{name} about all columns. The approved study is about some.")
             self._check_columns(_columns(part.question, part.transform))
 
     def _check_work(self, name: str, question: Question[Any]) -> None:
@@ -84,6 +87,10 @@ class StudyLimitsGuard(Guard):
 
 def _columns(question: Question[Any], transform: Transform | None) -> tuple[str, ...]:
     """The names of the columns that a question is about; () if rows have no names."""
-    asked = (*question.numbers, *question.categorical) if isinstance(question, AskColumns) else ()
+    asked: tuple[str, ...] = ()
+    if isinstance(question, AskColumns):
+        asked = (*question.numbers, *question.categorical)
+    elif isinstance(question, AskSummary):
+        asked = question.columns
     prepared = () if transform is None or transform.names is None else transform.names
     return (*asked, *prepared)

@@ -8,10 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from unpooled.data.column_kinds import CATEGORY, NUMBER
-from unpooled.data.summary_table import SummaryTable, described, from_csv, to_csv
+from unpooled.data.summary_table import SummaryTable, check_plausible, described, from_csv, to_csv
 from unpooled.errors import InputError
 from unpooled.site.signed_file import (
     NOTICE,
@@ -114,7 +111,7 @@ def table_in(file: SignedFile[Header], identity: "Identity") -> SummaryTable:
     content = file.content(identity)
     try:
         table = from_csv("\n".join(content["table"]) + "\n", content["about"])
-        _check_table(table)
+        check_plausible(table)
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
         raise InputError(f"{file.path}: the summary table in it cannot be used: {error}") from None
     return table
@@ -132,39 +129,3 @@ def is_summary_file(given: object) -> bool:
 def table_content(table: SummaryTable, digest: str) -> dict[str, Any]:
     """Return the body of a summary file: the table and the digest of the site's whole one."""
     return {"about": {**described(table), "digest": digest}, "table": to_csv(table).rstrip("\n").split("\n")}
-
-
-def restricted(table: SummaryTable, columns: tuple[str, ...]) -> tuple[SummaryTable, tuple[str, ...]]:
-    """Return the table with some columns only, and the names that it lacks; all columns if none is named.
-
-    A column of which the table has the logarithm is found by its own name.
-    """
-    if not columns:
-        return table, ()
-    taken = {name: next((n for n in (name, f"log({name})") if n in table.names), "") for name in columns}
-    names = tuple(name for name in table.names if name in taken.values())
-    if not names:
-        raise InputError(
-            f"the summary table has none of the study's columns: {', '.join(columns)}. It has "
-            f"{', '.join(table.names)}."
-        )
-    return table.only(names), tuple(name for name, there in taken.items() if not there)
-
-
-def _check_table(table: SummaryTable) -> None:
-    """Raise InputError unless the numbers of a table can be those of a summary table."""
-    numbers = [table.people, table.known, *table.means.values(), *table.counts.values()]
-    if len(set(table.names)) < len(table.names) or len(table.within) != len(table.names):
-        raise InputError("its columns are not described once each")
-    if not len(table) or not all(np.isfinite(array).all() for array in numbers):
-        raise InputError("it has no group, or numbers that are not finite")
-    if table.min_group_size < 2 or (table.people < table.min_group_size).any():
-        raise InputError(f"a group has fewer than {table.min_group_size} people")
-    if (table.known < 0).any() or (table.known > table.people[:, None]).any():
-        raise InputError("more people have a value than there are")
-    kinds = dict(zip(table.names, table.kinds, strict=True))
-    for name, counts in table.counts.items():
-        if kinds[name] == CATEGORY and not np.allclose(counts.sum(axis=1), table.people_with_value(name)):
-            raise InputError(f"the people by category of {name} do not add up")
-    if not any(kind in (NUMBER, CATEGORY) for kind in table.kinds):
-        raise InputError("no column has numbers or categories")

@@ -13,17 +13,21 @@ _WITH_RUN = "penguins"
 
 
 def methods() -> None:
-    """List the methods: when to use each, what the coordinator sees, and what to cite."""
+    """List the methods: when to use each, what it needs of the sites, and what to cite."""
     from rich.console import Console
     from rich.table import Table
 
     from unpooled.algorithms.registry import list_methods
 
-    table = Table("method", "use it when", "the coordinator sees")
+    table = Table("method", "use it when", "what it needs")
     for entry in list_methods():
         table.add_row(entry.method, entry.advice, entry.visibility)
     console = Console(highlight=False)
     console.print(table)
+    console.print(
+        "Methods that need only totals can run with secure sums. Without them the coordinator receives each "
+        "site's answer."
+    )
     console.print("Restarts of any method share its round trips: n_init, or Restarts(method, n) in Python.\n")
     for cited in dict.fromkeys(entry.citation for entry in list_methods()):
         names = [entry.method for entry in list_methods() if entry.citation == cited]

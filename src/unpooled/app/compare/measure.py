@@ -191,7 +191,7 @@ def run_method(
         if not opened:
             return MethodRun(method, protection, seed, "no site has enough people for a summary table"), None
         try:
-            algorithm = _algorithm(problem, method, protection, epsilon)
+            algorithm = algorithm_for(problem, method, protection, epsilon)
             before = time.process_time()
             done = run(algorithm, LocalFederation(opened), seed=seed)
             spent = time.process_time() - before
@@ -227,7 +227,8 @@ def run_method(
     return found, centers
 
 
-def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -> Any:
+def algorithm_for(problem: Problem, method: str, protection: str, epsilon: float) -> Any:
+    """Return a method as it is compared: with its own settings, and without restarts of its own."""
     if protection == "dp":
         low, high = _declared(problem.X)
         budget = Gaussian(epsilon, 1e-6, low, high, rows=len(problem.X), force=True)
@@ -281,7 +282,7 @@ class MessageRecorder(Recorder):
         return ""
 
 
-def _policy(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
+def policy_for(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
     """The policy of a site; ``rows`` is the number of rows of all sites, which is taken to be public."""
     rules = {
         "summary": "[protect]\nauto_approve = true",
@@ -311,7 +312,7 @@ def _opened(
             sites.append(Site(name, X, log=recorders[name]))
             continue
         try:
-            policy = _policy(protection, epsilon, sum(map(len, rows.values())), module)
+            policy = policy_for(protection, epsilon, sum(map(len, rows.values())), module)
             sites.append(open_site(name, X, policy, None if homes is None else homes[name]))
         except TooFewPeopleError:
             continue

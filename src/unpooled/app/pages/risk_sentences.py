@@ -70,25 +70,35 @@ def _group_sizes(table: Table, settings: SummarySettings) -> list[str]:
         return []
     parts = []
     for one in sizes:
-        cost = clustering_cost(table, replace(settings, min_group_size=one.min_group_size), _CLUSTERS[0])
-        price = "" if cost != cost else f", inertia {cost:.3f} of that from rows"
-        parts.append(f"{one.min_group_size}: {percent(one.found)} found{price}")
+        costs = clustering_cost(table, replace(settings, min_group_size=one.min_group_size), _CLUSTERS)
+        price = [
+            f"{cost:.3f} ({k} clusters)" for k, cost in zip(_CLUSTERS, costs, strict=True) if cost == cost
+        ]
+        inertia = f", inertia {' and '.join(price)}" if price else ""
+        parts.append(
+            f"{one.min_group_size}: {percent(one.auc)} of pairs right, {percent(one.found)} found{inertia}"
+        )
     proposed = proposed_size(sizes)
     advice = (
-        f"{proposed} is the smallest size at which at most {percent(MAX_FOUND)} are found"
+        f"Proposal: --min-group-size {proposed}, the smallest of these sizes at which at most "
+        f"{percent(MAX_FOUND)} are found"
         if proposed
-        else f"at none of them are at most {percent(MAX_FOUND)} found: disclose fewer columns"
+        else f"At each of these sizes more than {percent(MAX_FOUND)} are found: disclose fewer columns, "
+        "or use differential privacy"
     )
-    return [f"Membership by minimum group size ({_CLUSTERS[0]} clusters): {'; '.join(parts)}. {advice}."]
+    return [
+        f"Membership inference by minimum group size, with the inertia of a clustering over that from rows: "
+        f"{'; '.join(parts)}. {advice}."
+    ]
 
 
 def _diversity_price(table: Table, settings: SummarySettings) -> list[str]:
     if not settings.diverse:
         return []
     sentences = []
-    for k in _CLUSTERS:
-        with_rule = clustering_cost(table, settings, k)
-        without = clustering_cost(table, replace(settings, diverse=(), sensitive=settings.ungrouped), k)
+    plain = replace(settings, diverse=(), sensitive=settings.ungrouped)
+    costs = (clustering_cost(table, each, _CLUSTERS) for each in (settings, plain))
+    for k, with_rule, without in zip(_CLUSTERS, *costs, strict=True):
         if with_rule == with_rule and without == without:
             names = ", ".join(settings.diverse)
             sentence = (

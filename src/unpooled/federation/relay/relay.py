@@ -1,13 +1,14 @@
 """A relay: a federation that answers as one site in another federation.
 
-It receives a request, asks its members, and passes up the exact sum over their sites
-(protocol/partial_sum.py), never a member's reply. The schema of all members goes up as that of one site. A
-relay refuses a question for single replies (``each``), unless its rules name the question: then the sum is
-the relay's reply, as if it were one site. The federation above asks a relay as it asks any site, so a relay's
-members may be relays too.
+By default it asks its members once for their summary tables, makes one summary of their groups, and answers
+everything from it, as a site does (members_summary.py). The federation above asks a relay as it asks any
+site, so a relay's members may be relays too.
 
-If its members sum securely, the relay reads only their sum. In the secure sums of the federation above the
-relay is a member, and adds the sum over its own sites, unrounded.
+With ``RelayRules(exact=True)`` it passes every request on, and passes up the exact sum over its sites
+(protocol/partial_sum.py), never a member's reply. The schema of all members goes up as that of one site. It
+refuses a question for single replies (``each``), unless its rules name the question: then the sum is the
+relay's reply, as if it were one site. If its members sum securely, the relay reads only their sum. In the
+secure sums of the federation above the relay is a member, and adds the sum over its own sites, unrounded.
 """
 
 import secrets
@@ -20,6 +21,12 @@ from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError
 from unpooled.federation.local_federation import LocalFederation
 from unpooled.federation.membership import AskMembers
+from unpooled.federation.relay.members_summary import (
+    MembersAnswerStep,
+    MembersSummary,
+    MembersTableStep,
+    MembersTransformStep,
+)
 from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
 from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
 from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals, SumMembersStep
@@ -29,12 +36,20 @@ from unpooled.protocol.exchange import Federation
 from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.audit_log import SUMS, AuditLog, LogHeadGuard
-from unpooled.site.chain import Chain
-from unpooled.site.chain_steps import LedgerStep, MaskStep, ReplayCache, StagesStep, TransactionStep
+from unpooled.site.chain import Chain, Step
+from unpooled.site.chain_steps import (
+    LedgerStep,
+    MaskStep,
+    NoiseStep,
+    ReplayCache,
+    StagesStep,
+    SuppressionStep,
+    TransactionStep,
+)
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.folder_consistency import check_site_folder
 from unpooled.site.folder_place import check_place
-from unpooled.site.guards import RequestIdGuard, SingleSourceGuard, source_digest
+from unpooled.site.guards import InputGuard, RequestIdGuard, SingleSourceGuard, source_digest
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.message_limits import MessageLimitsGuard
@@ -95,7 +110,6 @@ class Relay(Endpoint):
         self.rules = RelayRules() if rules is None else rules
         self.downstream = members if isinstance(members, Federation) else local_federation(members, secure)
         _check_downstream(name, self.downstream, self.rules)
-        self.downstream.suppress_cells(self.rules.min_contributors)
         home = None if folder is None else Path(folder)
         if home is not None:
             check_place(home)
@@ -115,6 +129,25 @@ class Relay(Endpoint):
             mask = _mask(name, self.rules, home, ledger, authority, study)
             key = _fingerprint(home)
             single_source = SingleSourceGuard(ledger, source_digest(SUMS, "", self.rules.digest, bound))
+            limits = None if study is None else StudyLimitsGuard(study.study)
+            answering: tuple[Step | None, ...]
+            recording: Step | None
+            if self.rules.exact:
+                self.downstream.suppress_cells(self.rules.min_contributors)
+                answering = (limits, MemberTotals(name, self.rules, self.downstream, ledger, mask))
+                recording = SumMembersStep(ledger) if self.rules.fixed_membership else None
+            else:
+                columns = () if study is None else study.study.columns
+                summary = MembersSummary(name, self.rules, self.downstream, home, bound, columns)
+                answering = (
+                    MembersTransformStep(summary),
+                    limits,
+                    InputGuard(),
+                    SuppressionStep(1.0),
+                    NoiseStep(None, mask),
+                    MembersAnswerStep(name, summary),
+                )
+                recording = MembersTableStep(ledger, summary)
             chain = Chain(
                 LogHeadGuard(recorder),
                 RequestIdGuard(),
@@ -126,12 +159,11 @@ class Relay(Endpoint):
                 MessageLimitsGuard(None),
                 MembersStep(name, key, self.downstream),
                 StagesStep(mask, "federation"),
-                None if study is None else StudyLimitsGuard(study.study),
-                MemberTotals(name, self.rules, self.downstream, ledger, mask),
+                *answering,
                 TransactionStep(ledger, mask),
                 None if mask is None else MaskStep(mask),
                 study,
-                SumMembersStep(ledger) if self.rules.fixed_membership else None,
+                recording,
                 LedgerStep(ledger, single_source),
             )
             recorder.record_opening()
@@ -150,7 +182,12 @@ class Relay(Endpoint):
 
 def _check_downstream(name: SiteId, downstream: Federation, rules: RelayRules) -> None:
     """Raise InputError if a relay cannot pass up the sums of a federation by its rules."""
-    if not (downstream.secure or downstream.exact_sums):
+    if downstream.secure and not rules.exact:
+        raise InputError(
+            f"{name}: its members sum securely, so it cannot summarize their groups. Set exact to "
+            "true, or do not sum securely."
+        )
+    if rules.exact and not (downstream.secure or downstream.exact_sums):
         raise InputError(
             f"{name}: a relay passes up exact sums. Its federation needs exact_sums=True, or secure sums."
         )

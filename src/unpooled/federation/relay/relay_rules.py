@@ -24,18 +24,22 @@ class RelayRules:
     min_sites
         Fewest sites of a sum; of a member that is a relay, its sites count.
     min_contributors
-        Fewest sites that have rows of a cluster, or of another cell of a sum; a cell with fewer is
-        suppressed.
+        With ``exact``: fewest sites that have rows of a cluster, or of another cell of a sum; a cell with
+        fewer is suppressed.
     min_people
         Fewest people of a count and of the sums that belong to it; below that they are suppressed.
+    exact
+        Pass up exact sums over the members' answers, so that a tree gives the bits of a flat federation. The
+        federation above can then compute nearly all groups of single members. By default the relay answers
+        from one summary of its members' groups, three or more to a row.
     quorum
         Share of the members that must answer.
     columns
         How the members' columns must agree, as in PreparationOptions: "same", "common" or "any".
     fixed_membership
-        Every sum of a run is over the same sites as its first sum, or is refused.
+        With ``exact``: every sum of a run is over the same sites as its first sum, or is refused.
     forwarded
-        Questions for single replies that the relay answers with the sum, as one site.
+        With ``exact``: questions for single replies that the relay answers with the sum, as one site.
     secure
         Answer only in the secure sums of the federation above, except for the schema.
     """
@@ -43,6 +47,7 @@ class RelayRules:
     min_sites: int = 3
     min_contributors: int = 1
     min_people: int = 1
+    exact: bool = False
     quorum: float = 0.5
     columns: str = "same"
     fixed_membership: bool = False
@@ -53,6 +58,12 @@ class RelayRules:
         for key in ("min_sites", "min_contributors", "min_people"):
             if getattr(self, key) < 1:
                 raise InputError(f"{key} must be 1 or more, got {getattr(self, key)}")
+        for key, default in (("min_contributors", 1), ("fixed_membership", False), ("forwarded", ())):
+            if not self.exact and getattr(self, key) != default:
+                raise InputError(
+                    f"{key} is a rule about exact sums, and without exact = true a relay answers from one "
+                    f"summary of its members. Set exact = true, or leave {key} out."
+                )
         if self.min_contributors > self.min_sites:
             raise InputError(
                 f"min_contributors of {self.min_contributors} is above min_sites of {self.min_sites}: a cell "

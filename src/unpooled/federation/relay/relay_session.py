@@ -51,7 +51,7 @@ class OpenRelay:
     def _downstream(self) -> DownstreamFederation:
         own, rules = FederationFolder.read(Path(self.settings.downstream)), self.settings.rules()
         identity_in(self.folder)
-        terms = forwarded_terms(self.study, own, self.site, rules.downstream)
+        terms = forwarded_terms(self.study, own, self.site, rules)
         task = downstream_task(self.study, own, rules)
         run = DownstreamRun(own, task, terms, fingerprint_in(self.folder), rules.downstream.wait)
         self._opened.append(run)

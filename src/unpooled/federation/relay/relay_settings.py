@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from unpooled.data.summary_question import AskSummary
 from unpooled.federation.coordinator_run import ForwardTask
 from unpooled.federation.provisioning.federation_folder import FederationFolder
-from unpooled.federation.relay.rules_file import DownstreamRules, RelayPolicy, load_relay_policy
+from unpooled.federation.relay.rules_file import RelayPolicy, load_relay_policy
+from unpooled.protocol import codec
 from unpooled.protocol.messages import SiteId
 from unpooled.site.identity import identity_in
 from unpooled.site.policy import POLICY
@@ -69,14 +71,16 @@ def is_relay(path: Path) -> bool:
 
 
 def forwarded_terms(
-    study: Study, downstream: FederationFolder, site: SiteId, rules: DownstreamRules
+    study: Study, downstream: FederationFolder, site: SiteId, policy: RelayPolicy
 ) -> RunTerms:
     """Return a study from above as the members are asked to approve it, signed by their coordinator.
 
-    Run, purpose, method and questions are the same. The title names the study above, who asks and through
+    Run, purpose and method are the same. So are the questions of a relay with exact sums; any other relay
+    asks only for the summary table. The title names the study above, who asks and through
     whom. Nothing else enters, so a study that is passed on again is the same study.
     """
     identity, name = identity_in(downstream.path), downstream.address.federation
+    rules, once = policy.downstream, ((codec.name_of(AskSummary), 0),)
     contact = rules.contact or "its coordinator"
     above = study.federation or "a federation above"
     through = f"passed on by {name}, which is {site} in {above}; its study {study.digest[:16]} there"
@@ -85,6 +89,8 @@ def forwarded_terms(
         federation=name,
         title=f"{_cut(study.title, _MAX_TEXT - len(through) - 3)} ({through})",
         contact=_cut(f"{study.contact}; at {name}: {contact}", _MAX_TEXT),
+        questions=study.questions if policy.relay.exact else once,
+        work=study.work if policy.relay.exact else (),
         secure=rules.secure,
         authority=identity.public.hex(),
     )

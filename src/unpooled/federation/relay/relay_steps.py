@@ -49,7 +49,7 @@ class MemberFailureStep(FailureStep):
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
         try:
             return super().__call__(exchange, call_next)
-        except _TooFewMembersError as error:
+        except TooFewMembersError as error:
             return self._log.failed(exchange, QueryRefusedError(str(error)))
         except UnpooledError as error:
             exchange.member_failures = str(error)
@@ -141,7 +141,7 @@ class MemberTotals(Step):
         ]
         silent: dict[SiteId, str] = {}
         for gathered in answers:
-            silent |= _silent(self._downstream.sites, gathered)
+            silent |= silent_members(self._downstream.sites, gathered)
         exchange.member_failures = format_silent_sites(silent) if silent else ""
         totals = [
             self._summed(exchange, part, gathered, nodes.get(part.index))
@@ -166,7 +166,7 @@ class MemberTotals(Step):
             now = (gathered.sites, total.sites)
             first = first or now
             if first != now:
-                raise _TooFewMembersError(_OTHER_MEMBERS)
+                raise TooFewMembersError(_OTHER_MEMBERS)
             exchange.sum_members, exchange.sum_sites = now
 
     def _first_membership(self, run: str) -> tuple[tuple[SiteId, ...], int] | None:
@@ -232,7 +232,7 @@ class MemberTotals(Step):
     ) -> Reply:
         needed = max(1, int(np.ceil(self._rules.quorum * len(self._downstream.sites))))
         if len(gathered.sites) < needed:
-            raise _TooFewMembersError(
+            raise TooFewMembersError(
                 f"{len(gathered.sites)} of {len(self._downstream.sites)} members answered, {needed} needed"
             )
         if isinstance(part.question, AskSchema):
@@ -254,7 +254,7 @@ class MemberTotals(Step):
         try:
             total = gathered.partial_sum(min_contributors)
         except TooFewAnswersError as few:  # too few sites with rows, of those that answered
-            raise _TooFewMembersError(
+            raise TooFewMembersError(
                 f"{few}, and {self._name} answers for {min_contributors} or more"
             ) from few
         self._check_sites(total.sites)
@@ -276,7 +276,7 @@ class MemberTotals(Step):
 
     def _check_sites(self, sites: int) -> None:
         if sites < self._rules.min_sites:
-            raise _TooFewMembersError(
+            raise TooFewMembersError(
                 f"{sites} of its sites answered, and {self._name} answers for {self._rules.min_sites} or more"
             )
 
@@ -302,15 +302,16 @@ class SumMembersStep(Step):
             if first is None:
                 self._ledger.keep_sum_members(run, now)
             elif first != now:
-                raise _TooFewMembersError(_OTHER_MEMBERS)
+                raise TooFewMembersError(_OTHER_MEMBERS)
         return call_next(exchange)
 
 
-class _TooFewMembersError(TooFewAnswersError):
+class TooFewMembersError(TooFewAnswersError):
     """Too few members answered; the message does not name them."""
 
 
-def _silent(members: Sequence[SiteId], gathered: Replies[Any]) -> dict[SiteId, str]:
+def silent_members(members: Sequence[SiteId], gathered: Replies[Any]) -> dict[SiteId, str]:
+    """Return the members that did not answer, and why."""
     answered = set(gathered.sites)
     return {site: gathered.refusals.get(site, "no answer") for site in members if site not in answered}
 

@@ -20,16 +20,18 @@ format = {FORMAT}
 
 [relay]
 min_sites = 3             # fewest sites of a sum that goes up; of a member that is a relay, its sites count
-min_contributors = 1      # fewest sites with rows of a cluster that goes up; 1: as in a flat federation
-min_people = 1            # fewest people of a count that goes up, and of the sums that belong to it
+exact = false             # false: it answers from one summary of its members' groups; true: it passes up
+                          # exact sums, from which nearly all groups of single members can be computed
+min_contributors = 1      # exact: fewest sites with rows of a cluster that goes up; 1: discloses all
+min_people = 1            # fewest people of the summary; exact: of a count that goes up, and of its sums
 quorum = 0.5              # share of the members that must answer
 columns = "same"          # columns of the members: "same", "common" (those that all have) or "any"
-fixed_membership = false  # true: every sum of a run is over the sites of its first sum, or is refused
+fixed_membership = false  # exact: true: every sum of a run is over the sites of its first sum, or is refused
 secure = false            # true: the relay answers only in secure sums of the federation above
-forwarded = []            # names of questions for single replies that it answers with the sum; usually none
+forwarded = []            # exact: names of questions for single replies that it answers with the sum
 
 [downstream]
-secure = false            # true: the relay reads only the secure sum of its {MIN_SITES} to {_MAX} members
+secure = false            # true, needs exact: it reads only the sum of its {MIN_SITES} to {_MAX} members
 deadline = 40.0           # seconds that a member has for an answer: less than the federation above allows (by
                           # default 60), and less again at every further relay below
 wait = 60.0               # seconds to wait for the server and for unconnected members when a run opens
@@ -70,6 +72,11 @@ class RelayPolicy:
         if not 0 <= self.downstream.wait <= 86400:
             raise PolicyError(
                 f"[downstream] wait must be between 0 and 86400 seconds, got {self.downstream.wait:g}"
+            )
+        if self.downstream.secure and not self.relay.exact:
+            raise PolicyError(
+                "[downstream] secure = true needs [relay] exact = true: a relay that reads only secure sums "
+                "cannot summarize its members' groups"
             )
         if self.downstream.secure and self.relay.min_contributors > 1:
             raise PolicyError(

@@ -23,7 +23,7 @@ from unpooled.federation.workers.partition import GroupRows, RowPartition, with_
 from unpooled.federation.workers.worker_federation import Workers, checked_partitions, workers_of
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.distributed.grouping_plan import SummaryPlan
-from unpooled.privacy.microaggregation.distributed.whole_site import facts_of, plan_of
+from unpooled.privacy.microaggregation.distributed.whole_site import WholeSiteFacts, facts_of, plan_of
 from unpooled.privacy.microaggregation.distributed.worker_part import PartFacts, SummaryPart
 from unpooled.protocol.messages import SiteId
 
@@ -161,7 +161,7 @@ class _SummaryBuilder:
 
     def run(self, sites: dict[SiteId, list[RowPartition]]) -> dict[SiteId, list[RowPartition]]:
         sites, facts = self._with_enough_people(sites)
-        steps = {site: plan_of(*facts[site], self._settings) for site in sites}
+        steps = {site: plan_of(facts[site], self._settings) for site in sites}
         plans = self._asked(sites, steps)
         run = token_hex(8)
         complete = self._asked(sites, {site: _complete(plans[site], run, site) for site in sites})
@@ -175,14 +175,17 @@ class _SummaryBuilder:
 
     def _with_enough_people(
         self, sites: dict[SiteId, list[RowPartition]]
-    ) -> tuple[dict[SiteId, list[RowPartition]], dict[SiteId, tuple[list[PartFacts], int]]]:
+    ) -> tuple[dict[SiteId, list[RowPartition]], dict[SiteId, WholeSiteFacts]]:
         """Return the sites that have enough people, in partitions that have enough each."""
         while True:
             self._hold(sites)
             facts = self._asked(sites, {site: facts_of(self._settings) for site in sites})
             if not facts:
                 raise InputError("no site has enough people for a summary table")
-            merged = {site: _merge_small(sites[site], *facts[site]) for site in facts}
+            merged = {
+                site: _merge_small(sites[site], facts[site].parts, facts[site].min_group_size)
+                for site in facts
+            }
             if all(len(merged[site]) == len(sites[site]) for site in facts):
                 return merged, facts
             # count again: a person with rows in two partitions that were merged counts once

@@ -10,6 +10,7 @@ between members and controls follows from being in the table.
   a predicate that exactly one person fulfils; two parts of a row that lead to the same record.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
 from unpooled.privacy.microaggregation.diversity import one_category
-from unpooled.privacy.microaggregation.people import People
+from unpooled.privacy.microaggregation.people import People, count_disclosed, released_names
 from unpooled.privacy.microaggregation.summarize import make_first_summary, microaggregate
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
@@ -28,6 +29,8 @@ from unpooled.typing import FloatArray, IntArray
 GROUP_SIZES = (5, 8, 11, 16, 25)
 MAX_FOUND = 0.05  # of the members, at 1% false alarms: what a proposed minimum group size allows
 _FALSE_ALARMS, _CLOSE = 0.01, 0.1
+_INSIDE = 0.05  # people of the whole table added to a group, so that nothing is impossible
+_FEW_PEOPLE, _SPLITS = 1000, 5  # up to so many people are divided several times into members and controls
 _MAX_PEOPLE = 4000  # drawn at random from a larger table
 _PREDICATES, _PREDICATE_COLUMNS = 500, 3
 
@@ -83,7 +86,7 @@ def measure_risks(
     attributes.sort(key=lambda one: (one.controls - one.members, one.column))
     return Risks(
         attack.count,
-        attack.membership(),
+        _membership(table, settings, seed, attack),
         tuple(attributes),
         attack.singled_out(np.random.default_rng(seed)),
         attack.linked(),
@@ -95,7 +98,7 @@ def membership_by_size(table: Table, settings: SummarySettings, seed: int = 0) -
     found = []
     for size in GROUP_SIZES:
         try:
-            found.append(_Attack(table, replace(settings, min_group_size=size), seed).membership())
+            found.append(_membership(table, replace(settings, min_group_size=size), seed))
         except TooFewPeopleError:
             break
     return tuple(found)
@@ -110,6 +113,21 @@ def proposed_size(risks: tuple[MembershipRisk, ...]) -> int:
     return next((risk.min_group_size for risk in risks if risk.found <= MAX_FOUND), 0)
 
 
+def _membership(
+    table: Table, settings: SummarySettings, seed: int, first: "_Attack | None" = None
+) -> MembershipRisk:
+    """The membership risk by the attacker who is best on average; small tables are divided several times.
+
+    A hundredth of some dozen controls is nobody, so that one division says little about false alarms.
+    """
+    attacks = [first or _Attack(table, settings, seed)]
+    if attacks[0].count <= _FEW_PEOPLE:
+        attacks += [_Attack(table, settings, seed + i) for i in range(1, _SPLITS)]
+    found = np.mean([attack.membership() for attack in attacks], axis=0)  # (attackers, 2)
+    auc, share = found[found[:, 0].argmax()]
+    return MembershipRisk(attacks[0].summary.min_group_size, float(auc), float(share))
+
+
 class _Attack:
     """Members in a summary table, controls, and what the attacker knows of both."""
 
@@ -119,7 +137,7 @@ class _Attack:
         half = len(order) // 2
         mine = np.zeros(people.count, dtype=np.bool_)
         mine[order[:half]] = True
-        size = settings.group_size_for(people.count)
+        size = _size(table, people, settings)
         settings = replace(settings, min_group_size=size)
         self.count = len(order)
         if half < 2 * size:
@@ -164,7 +182,7 @@ class _Attack:
         else:
             counts = self.counts(name)
             share = counts.sum(axis=0) / counts.sum()
-            more = 0.05 if widen == 1.0 else 1.0  # people who are near a group, and not in it
+            more = _INSIDE if widen == 1.0 else 1.0  # people who are near a group, and not in it
             chance = (counts + more * share) / (np.maximum(known, 1.0) + more)[:, None]
             out = np.log(np.maximum(chance, 1e-9)).T[value.astype(int)]
         return np.where(there, out, 0.0)
@@ -195,8 +213,12 @@ class _Attack:
         weight = np.exp(total)
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
-    def membership(self) -> MembershipRisk:
-        """The stronger of two attackers: against anybody of the population, or anybody near a group."""
+    def membership(self) -> list[tuple[float, float]]:
+        """The area and the share found of three attackers, who compare a person's group with others.
+
+        They compare it with the population, with people who are near a group, or with both. Whether a value
+        is missing counts as a value: a table discloses how many people of a group have one.
+        """
         g = float(np.mean(self.summary.people))
         ratios = []
         for who in (0, 1):
@@ -204,19 +226,26 @@ class _Attack:
             anybody = np.zeros(len(self.values[self.columns[0]][who]))
             for name in self.columns:
                 x = self.values[name][who]
-                inside = inside + self.log_likelihood(name, x)
-                near = near + self.log_likelihood(name, x, (g + 1) / (g - 1))
+                inside = inside + self.log_likelihood(name, x) + self.log_missing(name, x, _INSIDE)
+                near = near + self.log_likelihood(name, x, (g + 1) / (g - 1)) + self.log_missing(name, x, 1.0)
                 anybody = anybody + self.log_population(name, x)
             own = np.logaddexp.reduce(inside, axis=1)
-            ratios.append((own - anybody, own - np.logaddexp.reduce(near, axis=1)))
-        found = [_separated(*pair) for pair in zip(*ratios, strict=True)]
-        return MembershipRisk(
-            self.summary.min_group_size, max(auc for auc, _ in found), max(share for _, share in found)
-        )
+            population, neighbours = own - anybody, own - np.logaddexp.reduce(near, axis=1)
+            ratios.append((population, neighbours, population + neighbours))
+        return [_separated(*pair) for pair in zip(*ratios, strict=True)]
+
+    def log_missing(self, name: str, x: FloatArray, more: float) -> FloatArray:
+        """(n, groups) of having a value, or none; ``more``: people of the whole table added to a group."""
+        known, people = self.summary.people_with_value(name), self.summary.people
+        share = known.sum() / people.sum()
+        chance = np.clip((known + more * share) / (people + more), 1e-6, 1 - 1e-6)
+        out = np.where(np.isnan(x)[:, None], np.log1p(-chance), np.log(chance))
+        return np.where(known > 0, out, 0.0)  # a suppressed cell says little
 
     def log_population(self, name: str, x: FloatArray) -> FloatArray:
         """(n,) the log-likelihood of values in the whole table."""
         summary, known = self.summary, self.summary.people_with_value(name)
+        there = float(np.clip(known.sum() / summary.people.sum(), 1e-6, 1 - 1e-6))
         if name in summary.means and not self.binary(name):
             mean = float(known @ summary.means[name] / known.sum())
             inside = float(np.nan_to_num(summary.within[summary.index(name)]))
@@ -225,7 +254,8 @@ class _Attack:
         else:
             share = self.counts(name).sum(axis=0) / self.counts(name).sum()
             out = np.log(share + 1e-9)[np.nan_to_num(x).astype(int)]
-        return np.where(np.isnan(x), 0.0, out)
+        result: FloatArray = np.where(np.isnan(x), np.log1p(-there), out + np.log(there))
+        return result
 
     def attribute(self, name: str) -> AttributeRisk:
         others = tuple(other for other in self.columns if other != name)
@@ -291,6 +321,10 @@ class _Attack:
         return same[0], same[1]
 
 
+def _size(table: Table, people: People, settings: SummarySettings) -> int:
+    return settings.group_size_for(people.count, count_disclosed(released_names(table, settings)))
+
+
 def _separated(members: FloatArray, controls: FloatArray) -> tuple[float, float]:
     """The area under the ROC curve, and the share of members above all but 1% of the controls."""
     below = np.sort(controls)
@@ -303,28 +337,34 @@ def _close(estimate: FloatArray, x: FloatArray) -> np.ndarray:
     return np.abs(estimate - x) <= _CLOSE * np.abs(x) + 1e-12
 
 
-def clustering_cost(table: Table, settings: SummarySettings, k: int, seed: int = 0) -> float:
+def clustering_cost(
+    table: Table, settings: SummarySettings, clusters: Sequence[int], seed: int = 0
+) -> tuple[float, ...]:
     """Return the inertia of the rows at centres from the summary table, over that at centres from the rows.
 
-    It is nan if the table has too few groups for k clusters.
+    There is one ratio for each number of clusters; it is nan if the table has too few groups for them.
     Columns are numbers in standard deviations and categories as 0 or 1 / sqrt 2, missing values as the mean.
     """
     people = People(table, settings)
     if people.count > _MAX_PEOPLE:
         drawn = np.random.default_rng(seed).permutation(people.count)[:_MAX_PEOPLE]
-        settings = replace(settings, min_group_size=settings.group_size_for(people.count))
+        settings = replace(settings, min_group_size=_size(table, people, settings))
         table = replace(table, values=table.values[np.isin(people.row_of, drawn)])
     first = make_first_summary(table, settings)
-    if len(first.members) <= k:
-        return float("nan")
     X = _standardized(first.people, table, settings)
     means = np.array([X[rows].mean(axis=0) for rows in first.members])
     weights = np.array([len(rows) for rows in first.members])
-    pooled = kernels.kmeans(X, [0, len(X)], k, [seed], n_init=10)
-    found = kernels.kmeans(means, [0, len(means)], k, [seed], weights, n_init=10)
-    centers = found.centers[0][found.mass[0] > 0]
-    away = ((X[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum()
-    return float(away / pooled.inertia[0]) if pooled.inertia[0] > 0 else 1.0
+    ratios = []
+    for k in clusters:
+        if len(means) <= k:
+            ratios.append(float("nan"))
+            continue
+        pooled = kernels.kmeans(X, [0, len(X)], k, [seed], n_init=10)
+        found = kernels.kmeans(means, [0, len(means)], k, [seed], weights, n_init=10)
+        centers = found.centers[0][found.mass[0] > 0]
+        away = ((X[:, None] - centers) ** 2).sum(axis=2).min(axis=1).sum()
+        ratios.append(float(away / pooled.inertia[0]) if pooled.inertia[0] > 0 else 1.0)
+    return tuple(ratios)
 
 
 def _standardized(people: People, table: Table, settings: SummarySettings) -> FloatArray:

@@ -3,18 +3,24 @@
 Its share in a group exceeds its share in the table at most by a bound. A numeric column counts by fifths of
 its values. A person with several rows counts with the most frequent category. Shares and borders are kept in
 the scales of the first table. If a value's share and the bound add up to 1 or more, it may fill a group.
+
+Someone who was in several groups is described by all of them. By Bayes' rule the probability of a value is
+proportional to the product of its shares in the groups, over its share in the table for all but one of them.
+This probability keeps the bound, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from unpooled.kernels.grouping import ClassLimits
+from unpooled.privacy.microaggregation.group_history import History
 from unpooled.privacy.microaggregation.people import CategoryMembership
 from unpooled.typing import FloatArray, IntArray
 
 _FIFTHS = (0.2, 0.4, 0.6, 0.8)
+_RAREST = 1e-6  # share of a class that nobody had in the first table
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,11 @@ class ValueLimits:
         borders = np.array(self.borders)
         of = np.searchsorted(borders, x, side="left") + np.searchsorted(borders, x, side="right")
         return np.where(np.isnan(x), -1, of)
+
+    def count(self, of: IntArray) -> list[int]:
+        """Return the people of every class; -1 is not a class."""
+        counts: list[int] = np.bincount(of[of >= 0], minlength=len(self.limits)).tolist()
+        return counts
 
 
 def number_limits(x: FloatArray, by: float) -> ValueLimits:
@@ -87,3 +98,28 @@ def class_limits(limits: Mapping[str, ValueLimits], classes: Mapping[str, IntArr
         first.astype(np.int32),
         np.concatenate([one.limits for one in limits.values()]),
     )
+
+
+def earlier_odds(
+    history: History, people: Sequence[str], limits: Mapping[str, ValueLimits], by: float
+) -> FloatArray | None:
+    """Return (n, classes) what the earlier groups of people say about their classes; None without classes.
+
+    It is the product of a class's shares in these groups, each over its share in the table: 1 for somebody
+    new, nan if a group was erased.
+    """
+    if not limits:
+        return None
+    shares = np.concatenate([np.array(one.limits) - by for one in limits.values()])
+    odds = np.ones((len(people), len(shares)))
+    by_group: dict[int, FloatArray] = {}
+    for i, person in enumerate(people):
+        for number in history.groups_of(person):
+            if number not in by_group:
+                counts = history.groups[number].classes
+                by_group[number] = np.full(len(shares), np.nan)
+                if counts is not None:
+                    here = [np.array(counts[name]) / max(sum(counts[name]), 1) for name in limits]
+                    by_group[number] = np.concatenate(here) / np.maximum(shares, _RAREST)
+            odds[i] *= by_group[number]
+    return odds

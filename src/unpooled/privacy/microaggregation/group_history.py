@@ -12,7 +12,7 @@ proof. People are keyed digests, columns are bits of a whole number; bit 0 is th
 everybody has.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unpooled.errors import InputError
@@ -30,6 +30,8 @@ class ReleasedGroup:
     disclosed: int  # columns, as bits
     values: Mapping[str, str] = field(default_factory=dict)  # a digest of the values, by person
     cells: Cells | None = field(default_factory=dict)  # None: erased
+    # people by class of every diverse column; None: erased
+    classes: Mapping[str, Sequence[int]] | None = field(default_factory=dict)
 
 
 def disclosed_columns(has: Iterable[int], min_group_size: int) -> int:

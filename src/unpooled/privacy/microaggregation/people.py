@@ -1,11 +1,12 @@
 """Rows as people: a person is the mean of their rows, and counts once whatever the number of rows."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.column_kinds import NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, NUMBER, TEXT
 from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
@@ -138,3 +139,8 @@ def released_names(table: Table, settings: SummarySettings) -> list[tuple[str, s
     if twice:
         raise InputError(f"two columns would be called {twice[0]} in the summary table. Rename one of them.")
     return columns
+
+
+def count_disclosed(columns: Iterable[tuple[str, str, str]]) -> int:
+    """Return the number of columns that can have cells in a summary table: numbers and categories."""
+    return sum(kind in (NUMBER, CATEGORY) for _, _, kind in columns)

@@ -8,7 +8,7 @@ Groups of which nobody left or changed stay as they were disclosed. Everything i
 written.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.collinear import collinear
 from unpooled.privacy.microaggregation.distance import points
-from unpooled.privacy.microaggregation.diversity import class_limits
+from unpooled.privacy.microaggregation.diversity import class_limits, earlier_odds
 from unpooled.privacy.microaggregation.group_history import PEOPLE, Cells, History, ReleasedGroup
 from unpooled.privacy.microaggregation.people import People
 from unpooled.privacy.microaggregation.regroup import regroup
@@ -89,7 +89,7 @@ def first_groups(table: Table, first: FirstSummary, digest: Digest) -> list[Rele
     """Return the groups of a first summary table, as its registry keeps them."""
     population = _person_index(table, first.people, first.scales, digest)
     return [
-        population.group(rows, first.scales, cells)
+        population.group(rows, first.scales, cells, first.classes)
         for rows, cells in zip(first.members, first.cells, strict=True)
     ]
 
@@ -129,13 +129,15 @@ def plan_renewal(
     pool = [p for p in population.place if history.live_group(p) is None and history.may_return(p)]
     rows = np.array([population.place[p] for p in pool], dtype=np.int64)
     classes = sensitive_classes(table, people, scales, settings)
-    limits = class_limits(scales.diverse, {name: of[rows] for name, (_, of) in classes.items()})
+    of = {name: own for name, (_, own) in classes.items()}
+    limits = class_limits(scales.diverse, {name: own[rows] for name, own in of.items()})
     groups = regroup(
         Z[rows],
         [history.groups_of(p) for p in pool],
         scales.min_size,
         scales.max_spread(extra_spread),
         limits,
+        earlier_odds(history, pool, scales.diverse, settings.diverse_by),
     )
     labels = np.full(people.count, -1, dtype=np.int64)
     for label, group in enumerate(groups):
@@ -143,7 +145,8 @@ def plan_renewal(
     cells, _ = disclosed_groups(table, people, scales, settings, labels)
     returning = {p for p in pool if history.groups_of(p)}
     added = [
-        population.group(rows[group].tolist(), scales, own) for group, own in zip(groups, cells, strict=True)
+        population.group(rows[group].tolist(), scales, own, of)
+        for group, own in zip(groups, cells, strict=True)
     ]
     for one in added:
         history.add(one)
@@ -176,13 +179,16 @@ class _PersonIndex:
         self.who, self.has, self.values = who, has, values
         self.place = {person: row for row, person in enumerate(who)}
 
-    def group(self, rows: Sequence[int], scales: Scales, cells: Cells) -> ReleasedGroup:
+    def group(
+        self, rows: Sequence[int], scales: Scales, cells: Cells, classes: Mapping[str, IntArray]
+    ) -> ReleasedGroup:
         bits = scales.bits
         return ReleasedGroup(
             {self.who[i]: self.has[i] for i in rows},
             1 | sum(bits[name] for name in cells if name != PEOPLE),
             {self.who[i]: self.values[i] for i in rows},
             cells,
+            {name: scales.diverse[name].count(of[list(rows)]) for name, of in classes.items()},
         )
 
 

@@ -39,7 +39,12 @@ from unpooled.privacy.microaggregation.group_means import (
     number_cells,
     spread_of,
 )
-from unpooled.privacy.microaggregation.people import CategoryMembership, People, released_names
+from unpooled.privacy.microaggregation.people import (
+    CategoryMembership,
+    People,
+    count_disclosed,
+    released_names,
+)
 from unpooled.privacy.microaggregation.scales import Scales, SummaryCategories, frozen_categories
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.typing import FloatArray, IntArray
@@ -76,6 +81,7 @@ class FirstSummary(NamedTuple):
     people: People
     members: list[list[int]]  # of every group, as positions among the people
     cells: list[Cells]  # of every group
+    classes: dict[str, IntArray]  # of everybody, by diverse column; -1: none
 
 
 def make_first_summary(
@@ -92,10 +98,10 @@ def make_first_summary(
     table = table if isinstance(table, Table) else table_from_array(table)
     report("reading people", 0.0)
     people = People(table, settings)
-    min_group_size = settings.group_size_for(people.count)
+    columns = released_names(table, settings)
+    min_group_size = settings.group_size_for(people.count, count_disclosed(columns))
     if people.count < min_group_size:
         raise TooFewPeopleError(f"there are fewer than {min_group_size} people, too few for a summary table")
-    columns = released_names(table, settings)
     same = collinear(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY)))
     people.link_missing(same)
     distance = PointMatrix(people.count, min_group_size, settings)
@@ -126,7 +132,7 @@ def make_first_summary(
     labels = groups(
         Z,
         min_size,
-        limits=class_limits(scales.diverse, {name: of for name, (_, of) in classes.items()}),
+        limits=class_limits(scales.diverse, {name: own for name, (_, own) in classes.items()}),
         progress=lambda share: report("forming groups", 0.2 + 0.6 * share),
     )
     if settings.person:
@@ -138,7 +144,8 @@ def make_first_summary(
     )
     members = [rows.tolist() for rows in _members(labels)]
     scales = replace(scales, within=tuple(one.variance for one in inside_groups))
-    return FirstSummary(assemble_summary(scales, disclosed, made), scales, people, members, disclosed)
+    of = {name: own for name, (_, own) in classes.items()}
+    return FirstSummary(assemble_summary(scales, disclosed, made), scales, people, members, disclosed, of)
 
 
 def sensitive_classes(
@@ -251,7 +258,7 @@ def assemble_summary(scales: Scales, disclosed: Sequence[Cells], made: str = "")
         made=made or datetime.now(UTC).date().isoformat(),
         named=scales.named,
     )
-    return _sorted(summary)
+    return sorted_by_values(summary)
 
 
 def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, float]:
@@ -300,8 +307,8 @@ def _members(labels: IntArray) -> list[IntArray]:
     return np.split(order, ends[:-1]) if len(ends) else []
 
 
-def _sorted(summary: SummaryTable) -> SummaryTable:
-    """The summary table with its rows sorted by their values, so that positions reveal nothing."""
+def sorted_by_values(summary: SummaryTable) -> SummaryTable:
+    """Return the summary table with its rows sorted by their values, so that positions reveal nothing."""
     order = np.lexsort([np.nan_to_num(values) for _, values in reversed(summary.cells())])
     return replace(
         summary,

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from unpooled.errors import InputError
 
 MIN_GROUP_SIZE = 3  # people in a group; with fewer the rule against a dominating person has no meaning
-DEFAULT_GROUP_SIZE, MAX_PROPOSED = 5, 11
+DEFAULT_GROUP_SIZE = 5
+_PEOPLE_PER_SIZE, _MAX_BY_PEOPLE = 60, 11  # larger groups hardly cost anything where people are many
+_MIN_GROUPS = 24  # that a size by the number of columns leaves: eight clusters of three groups
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class SummarySettings:
     Parameters
     ----------
     min_group_size : int
-        The fewest people in a group; 0 derives it from the number of people.
+        The fewest people in a group; 0 derives it from the numbers of people and columns.
     person : str
         The column that identifies people; "": every row counts as a person.
     columns : tuple of str
@@ -42,8 +44,8 @@ class SummarySettings:
     Examples
     --------
     >>> default, eight = SummarySettings(), SummarySettings(min_group_size=8)
-    >>> default.group_size_for(200), default.group_size_for(480), eight.group_size_for(200)
-    (5, 8, 8)
+    >>> default.group_size_for(300, 4), default.group_size_for(300, 14), eight.group_size_for(300, 14)
+    (5, 12, 8)
     """
 
     min_group_size: int = 0
@@ -68,7 +70,7 @@ class SummarySettings:
             or (self.min_group_size and self.min_group_size < MIN_GROUP_SIZE)
         ):
             raise InputError(
-                "min_group_size must be 0 (by the number of people) or a whole number of at least "
+                "min_group_size must be 0 (by people and columns) or a whole number of at least "
                 f"{MIN_GROUP_SIZE}, got {self.min_group_size!r}"
             )
         for name in self.columns:
@@ -111,6 +113,14 @@ class SummarySettings:
         """True if the site declared which rows belong to one person."""
         return bool(self.person) or self.one_row_per_person
 
-    def group_size_for(self, people: int) -> int:
-        """Return the minimum group size: as chosen, or a sixtieth of the people, from 5 to 11."""
-        return self.min_group_size or max(DEFAULT_GROUP_SIZE, min(MAX_PROPOSED, people // 60))
+    def group_size_for(self, people: int, columns: int) -> int:
+        """Return the minimum group size: as chosen, or by the numbers of people and of disclosed columns.
+
+        Someone with an exact row can tell better whether it is in a table, the more columns there are per
+        person of a group.
+        """
+        return self.min_group_size or max(
+            DEFAULT_GROUP_SIZE,
+            min(_MAX_BY_PEOPLE, people // _PEOPLE_PER_SIZE),
+            min(columns, people // _MIN_GROUPS),
+        )

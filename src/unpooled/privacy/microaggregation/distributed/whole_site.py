@@ -12,7 +12,7 @@ columns are found in a sample of 20,000 rows, which depends on the order of the 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from unpooled.privacy.microaggregation.group_means import (
     spread_from,
     too_few,
 )
+from unpooled.privacy.microaggregation.people import count_disclosed
 from unpooled.privacy.microaggregation.scales import (
     Scales,
     SummaryCategories,
@@ -58,8 +59,16 @@ Asking = Generator[Any, Any, Any]
 _IDS_AT_ONCE = 1 << 20
 
 
-def facts_of(settings: SummarySettings) -> Generator[Any, Any, tuple[list[PartFacts], int]]:
-    """Return the tables of all parts, and the minimum group size; TooFewPeopleError if they are fewer."""
+class WholeSiteFacts(NamedTuple):
+    """The facts of all parts, the columns of the whole, and its minimum group size."""
+
+    parts: list[PartFacts]
+    columns: Columns
+    min_group_size: int
+
+
+def facts_of(settings: SummarySettings) -> Generator[Any, Any, WholeSiteFacts]:
+    """Return the facts of all parts and of the site; TooFewPeopleError if it has too few people."""
     if settings.diverse:
         raise InputError(
             "diverse columns need all rows of a site in one place, and these rows are in partitions. Use "
@@ -68,22 +77,21 @@ def facts_of(settings: SummarySettings) -> Generator[Any, Any, tuple[list[PartFa
     answer = yield AskFacts()
     parts = sorted(answer["parts"])
     people = sum(part.people for part in parts)
-    min_group_size = settings.group_size_for(people)
-    if people < min_group_size:
-        raise TooFewPeopleError(f"there are fewer than {min_group_size} people, too few for a summary table")
-    return parts, min_group_size
-
-
-def plan_of(
-    parts: Sequence[PartFacts], min_group_size: int, settings: SummarySettings
-) -> Generator[Any, Any, SummaryPlan]:
-    """Return the plan by which every part forms its groups."""
-    people = sum(part.people for part in parts)
+    fewest = settings.group_size_for(people, 0)  # columns count only where there are enough people
+    if people < fewest:
+        raise TooFewPeopleError(f"there are fewer than {fewest} people, too few for a summary table")
     columns = _columns(parts)
-    if settings.person and len(parts) > 1:
-        yield from _check_ids(people, settings.person)
     if len(parts) > 1:
         columns = yield from _without_wide(columns)
+    return WholeSiteFacts(parts, columns, settings.group_size_for(people, count_disclosed(columns)))
+
+
+def plan_of(facts: WholeSiteFacts, settings: SummarySettings) -> Generator[Any, Any, SummaryPlan]:
+    """Return the plan by which every part forms its groups."""
+    parts, columns, min_group_size = facts
+    people = sum(part.people for part in parts)
+    if settings.person and len(parts) > 1:
+        yield from _check_ids(people, settings.person)
     same = yield from _collinear(parts, columns)
     numbers = tuple(name for name, _, kind in columns if kind == NUMBER)
     categorical = tuple(name for name, _, kind in columns if kind == CATEGORY)

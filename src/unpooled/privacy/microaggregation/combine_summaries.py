@@ -1,0 +1,173 @@
+"""One summary table of the groups of several sites: every row is the average of at least three groups.
+
+A relay answers from it. All that leaves is a function of one table, whose rows have no group in common, so no
+difference of answers is about fewer than three groups.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
+from unpooled.data.merged_schema import merged
+from unpooled.data.schema import AskSchema
+from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
+from unpooled.errors import TooFewPeopleError
+from unpooled.kernels.grouping import groups
+from unpooled.privacy.microaggregation.group_means import WithinGroupSquares
+from unpooled.privacy.microaggregation.summarize import min_size_for, sorted_by_values
+from unpooled.typing import FloatArray, IntArray
+
+MIN_GROUPS = 3  # of every cell: with two, each site of them knows the other's group
+_FARTHEST, _MISSING = 8.0, 0.5  # as in the distance between people
+
+
+class _GroupColumn(NamedTuple):
+    """A column of all groups."""
+
+    known: FloatArray  # (G,) people with a value
+    values: FloatArray  # (G, 1) means, or (G, categories) shares; 0 where nobody has a value
+    inside: FloatArray  # (G,) variance within the groups; nan: not known
+
+
+def combine_summaries(tables: Mapping[str, SummaryTable], columns: str = "same") -> SummaryTable:
+    """Return one summary table of the groups of some sites; ``columns`` as in PreparationOptions.
+
+    SchemaMismatchError if the tables do not fit each other, TooFewPeopleError if they have too few groups.
+
+    >>> from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+    >>> rows = np.repeat(np.arange(4.0), 9)[:, None]
+    >>> one = microaggregate(rows, SummarySettings(min_group_size=3))
+    >>> both = combine_summaries({"north": one, "south": one})
+    >>> len(one), len(both), int(both.people.min()), both.min_group_size
+    (12, 8, 9, 9)
+    """
+    return combine_with_rows(tables, columns)[0]
+
+
+def combine_with_rows(
+    tables: Mapping[str, SummaryTable], columns: str = "same"
+) -> tuple[SummaryTable, IntArray]:
+    """Return the table, and a label (G,) of every group of the tables: equal ones are of one row."""
+    schemas = {name: AskSchema(max_categories=1 << 30).from_summary(table) for name, table in tables.items()}
+    schema = merged(schemas, columns)
+    parts = list(tables.values())
+    people = np.concatenate([table.people for table in parts])
+    if len(people) < MIN_GROUPS:
+        raise TooFewPeopleError(f"there are fewer than {MIN_GROUPS} groups, too few for a summary of them")
+    categories = {
+        name: _categories(parts, name, known)
+        for name, kind, known in zip(schema.names, schema.kinds, schema.categories, strict=True)
+        if kind == CATEGORY
+    }
+    of = {
+        name: _number(parts, name) if kind == NUMBER else _shares(parts, name, categories[name])
+        for name, kind in zip(schema.names, schema.kinds, strict=True)
+        if kind == NUMBER or categories.get(name)
+    }
+    labels = _grouped(of, set(of) - set(categories), len(people))
+    count = int(labels.max()) + 1
+    known = np.zeros((count, len(schema.names)))
+    within = np.full(len(schema.names), np.nan)
+    means, counts, kinds = {}, {}, list(schema.kinds)
+    for j, name in enumerate(schema.names):
+        if name in of:
+            known[:, j], cells, within[j] = _cells(of[name], labels, count)
+        if not known[:, j].any():  # nothing of the column is disclosed
+            kinds[j] = EMPTY if kinds[j] in (NUMBER, CATEGORY) else kinds[j]
+        elif name in categories:
+            counts[name] = np.round(cells * known[:, j : j + 1], 9)
+            within[j] = np.nan
+        else:
+            means[name] = np.ascontiguousarray(cells[:, 0])
+    combined = sorted_by_values(
+        SummaryTable(
+            names=schema.names,
+            kinds=tuple(kinds),
+            categories={name: categories[name] for name in counts},
+            people=np.bincount(labels, people, count).astype(np.float64),
+            known=known,
+            means=means,
+            counts=counts,
+            within=within,
+            values={name: both for name in means if (both := _two_values(parts, name))},
+            min_group_size=MIN_GROUPS * min(table.min_group_size for table in parts),
+            made=max(table.made for table in parts),
+            named=all(table.named for table in parts),
+        )
+    )
+    return combined, labels
+
+
+def _categories(parts: list[SummaryTable], name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    other = any(OTHER in table.categories.get(name, ()) for table in parts)
+    return (*known, OTHER) if other else known
+
+
+def _number(parts: list[SummaryTable], name: str) -> _GroupColumn:
+    means = [table.means.get(name, np.zeros(len(table))) for table in parts]
+    inside = [np.full(len(t), t.within[t.index(name)] if name in t.means else np.nan) for t in parts]
+    known = np.concatenate([table.people_with_value(name) for table in parts])
+    return _GroupColumn(known, np.concatenate(means)[:, None], np.concatenate(inside))
+
+
+def _shares(parts: list[SummaryTable], name: str, categories: tuple[str, ...]) -> _GroupColumn:
+    shares = []
+    for table in parts:
+        own = np.zeros((len(table), len(categories)))
+        if name in table.counts:
+            place = category_indices(table.categories[name], categories, len(categories) - 1)
+            np.add.at(own.T, place, table.counts[name].T)
+        shares.append(own / np.maximum(table.people_with_value(name), 1.0)[:, None])
+    known = np.concatenate([table.people_with_value(name) for table in parts])
+    return _GroupColumn(known, np.concatenate(shares), np.full(len(known), np.nan))
+
+
+def _grouped(columns: Mapping[str, _GroupColumn], numbers: set[str], count: int) -> IntArray:
+    """(G,) the row of every group. It does not depend on the order of the sites."""
+    points: list[FloatArray] = [np.zeros((count, 1))]
+    missing = 0.0
+    for name, (known, values, _) in columns.items():
+        if not known.any():
+            continue
+        z = values / np.sqrt(2.0)
+        if name in numbers:
+            mean = known @ values / known.sum()
+            deviation = np.sqrt(known @ (values - mean) ** 2 / known.sum())
+            z = (values - mean) / np.where(deviation > 0, deviation, 1.0)
+        there = (known > 0)[:, None]
+        points.append(np.where(there, np.clip(z, -_FARTHEST, _FARTHEST), 0.0).astype(np.float64))
+        points.append(np.where(there, 0.0, _MISSING))
+        missing = max(missing, float((known == 0).mean()))
+    Z = np.concatenate(points, axis=1)
+    order = np.lexsort(Z.T[::-1])
+    labels = np.empty(len(Z), dtype=np.int64)
+    min_size = min_size_for(MIN_GROUPS, missing, len(Z))
+    labels[order] = groups(np.ascontiguousarray(Z[order], dtype=np.float32), min_size)
+    return labels
+
+
+def _cells(column: _GroupColumn, labels: IntArray, count: int) -> tuple[FloatArray, FloatArray, float]:
+    """(rows,) people with a value, (rows, values) means, and the variance within rows.
+
+    A cell of fewer than three groups with a value is suppressed.
+    """
+    known, values, inside = column
+    enough = np.bincount(labels[known > 0], minlength=count) >= MIN_GROUPS
+    total = np.where(enough, np.bincount(labels, known, count), 0.0)
+    sums = np.stack([np.bincount(labels, known * v, count) for v in values.T], axis=1)
+    means = np.where(enough[:, None], sums / np.maximum(total, 1.0)[:, None], 0.0)
+    spread = known * enough[labels] * (inside + ((values - means[labels]) ** 2).sum(axis=1))
+    measured = ~np.isnan(inside)
+    squares = WithinGroupSquares(
+        float(spread[measured].sum()), float((known * enough[labels])[measured].sum()), int(enough.sum())
+    )
+    return total, means, squares.variance if measured.any() else float("nan")
+
+
+def _two_values(parts: list[SummaryTable], name: str) -> tuple[float, ...]:
+    """The values of a column that has at most two at all sites together; () if it has more."""
+    own = [table.values.get(name, ()) for table in parts if name in table.means]
+    both = tuple(sorted({value for values in own for value in values}))
+    return both if all(own) and len(both) <= 2 else ()
