@@ -45,6 +45,7 @@ class Schema(Reply):
     # the site: the values of at least the minimum number of rows
     categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
+    groups: Annotated[FloatArray, Count("1")]  # of a summary table; else the rows
     # missing cells; nan: some, but fewer than may be disclosed; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
     # log10 of the root mean square; nan where it may not be disclosed
@@ -92,6 +93,7 @@ class AskSchema(Question[Schema]):
             kinds=table.kinds,
             categories=((),) * width,
             rows=np.array([float(table.rows)]),
+            groups=np.array([float(table.rows)]),
             missing=unknown,
             size=unknown,
             spread=unknown,
@@ -130,6 +132,7 @@ class AskSchema(Question[Schema]):
                 for name in summary.names
             ),
             rows=np.array([summary.people.sum()]),
+            groups=np.array([float(len(summary))]),
             missing=summary.people.sum() - count,
             size=size,
             spread=spread,
@@ -170,6 +173,7 @@ class AskSchema(Question[Schema]):
                 for j, (name, kind) in enumerate(zip(table.names, table.kinds, strict=True))
             ),
             rows=zero_suppressed(batch.large(rows, rows), rows),
+            groups=zero_suppressed(batch.large(rows, rows), rows),
             missing=_disclosed_missing(missing, count, batch),
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),
