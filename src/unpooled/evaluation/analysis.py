@@ -27,7 +27,7 @@ from unpooled.evaluation.choose_k import (
 )
 from unpooled.evaluation.influential_sites import influential_sites
 from unpooled.evaluation.make_references import MAX_ROWS, histograms, make_references
-from unpooled.evaluation.replication import Replication, between, replicate
+from unpooled.evaluation.replication import SPLITS, Replication, between, replicate
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
@@ -52,7 +52,7 @@ from unpooled.protocol.questions.description import (
     map_axes,
 )
 from unpooled.protocol.questions.fuzzy_sums import AskBorderline, Borderline
-from unpooled.protocol.questions.half_sums import AskHalfSums, AskObservedHalfSums
+from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedProfile,
@@ -378,19 +378,25 @@ class Analysis(Message, Algorithm[AnalysisState]):
         if not judged:
             return [unjudged(s, why) for s, why in zip(scores, whys, strict=True)]
 
+        def varied() -> Steps[Any]:
+            if within[0] is not None:
+                return None
+            # down: a key; up: sums and products of both halves of every split
+            question = AskHalfCovariance(agreement.mean, 2 * SPLITS, state.seed, share)
+            return (yield from total(sites, question)).matrices()
+
+        first: list[Steps[Any]] = [varied(), histograms(sites, agreement, covariance)]
+        by_half, cells = yield from together(first)
+
         def halves(i: int) -> Steps[Replication]:
             inside, sums_of = within[i], AskHalfSums if within[i] is None else AskObservedHalfSums
 
             def total_of(shares: FloatArray, means: FloatArray) -> FloatArray:
-                return covariance if inside is None else inside + between(shares, means)
+                return by_half if inside is None else inside + between(shares, means)
 
             return replicate(sites, state.inner[i].centers, state.seed, share, total_of, sums_of)
 
-        both: list[Steps[Any]] = [
-            together([halves(i) for i in judged]),
-            histograms(sites, agreement, covariance),
-        ]
-        replications, cells = yield from together(both)
+        replications = yield from together([halves(i) for i in judged])
         found = dict(zip(judged, replications, strict=True))
         compared = [i for i in judged if not early_fault(scores[i], found[i])]
         rng = np.random.default_rng(state.seed)

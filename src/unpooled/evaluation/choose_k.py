@@ -5,7 +5,7 @@ data and no clusters (reference_tables.py). A k passes if
 
 - clusters found in one half of the rows fit the other half better than in the references (replication.py),
 - its clusters are sharper than those of the references (Calinski-Harabasz),
-- the clusters of the two halves agree,
+- the clusters of the two halves agree, and so do those of restarts,
 - rows thin out between clusters. This is a veto, never evidence: references know only correlations, so that
   a bent cloud would look sharper than they do.
 
@@ -150,9 +150,10 @@ _DEVIATIONS = 3.0
 _MIN_DEVIATION = 0.02
 _SHARPER = 1.03  # its clusters are sharper than theirs by this factor,
 _AGREEMENT = 0.6  # the clusters of two halves have this adjusted Rand index,
+_STABLE = 0.8  # those of restarts that are nearly as good have this one,
 _BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this. It is clear with these:
 _CLEAR_DEVIATIONS, _CLEAR_AGREEMENT, _CLEAR_BORDER, _CLEAR_TOUCHING = 5.0, 0.8, 0.4, 0.5
-_HANDFUL = 10  # a cluster of fewer rows is named as such
+_HANDFUL = 10  # a cluster of fewer rows is single rows far from the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +236,17 @@ def not_judged(s: Scores, rows: float, points: float) -> str:
 
 def early_fault(s: Scores, replication: Replication) -> str:
     """Return the condition that fails without a look at references; "" if there is none."""
+    few = [size for size in s.sizes if size < _HANDFUL]
+    if few:
+        return f"a cluster has fewer than {_HANDFUL} rows, far from all others"
     if s.border > _BORDER or s.touching > _TOUCHING:
         return "rows do not thin out between the clusters"
+    if replication.gain <= 0:
+        return "one blob describes the rows as well"
     if replication.agreement < _AGREEMENT:
         return "the two halves of the rows give other clusters"
+    if s.stability < _STABLE:
+        return "restarts that are as good give other clusters"
     return ""
 
 
@@ -274,7 +282,7 @@ def choose(scores: Sequence[Scores], judgements: Sequence[Judgement]) -> Choice:
     tried = [i for i, s in enumerate(scores) if s.k > 1]
     judged = [i for i in tried if not judgements[i].not_judged]
     passing = [i for i in judged if judgements[i].passes]
-    votes = _votes([scores[i] for i in judged])
+    votes = _votes([scores[i] for i in judged]) if len(tried) > 1 else {}
 
     def result(best: int, verdict: str, doubts: Sequence[str]) -> Choice:
         support = _support(judgements[best]) if best in passing else []
@@ -319,12 +327,6 @@ def _doubts(s: Scores, j: Judgement) -> list[str]:
         doubts.append("many rows change their cluster from half to half")
     if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
         doubts.append("clusters run into each other, many rows lie at their borders")
-    few = [size for size in s.sizes if 0 < size < _HANDFUL]
-    if few:
-        doubts.append(
-            f"{len(few)} of {s.k} clusters {'has' if len(few) == 1 else 'have'} fewer than {_HANDFUL} rows: "
-            "rows far from all others rather than a cluster"
-        )
     return doubts
 
 

@@ -41,7 +41,8 @@ class References:
         spans = [slice(a, b) for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)]
         self._spans, self._count = spans, count
         if not self._missing:
-            self._covariance = np.stack([_covariance(rows.X[s], _of(rows.weights, s)) for s in spans])
+            self._total = np.array([_inertia(rows.X[s], _of(rows.weights, s)) for s in spans])
+            self._covariances = [_covariances(half) for half in self._halves]
 
     def scores(self, k: int) -> ReferenceScores:
         """Return the figures of k clusters."""
@@ -50,7 +51,6 @@ class References:
         found = kernels.kmeans(self._filled, rows.offsets, k, seeds, rows.weights, n_init=_RESTARTS)
         if self._missing:
             return self._scores_with_missing(found.centers)
-        total = np.trace(self._covariance, axis1=1, axis2=2) * found.mass.sum(axis=1)
         halves = [
             kernels.local_steps(half.X, half.offsets, found.centers, half.weights, steps=STEPS).centers
             for half in self._halves
@@ -59,9 +59,9 @@ class References:
         for r, half in enumerate(self._halves):
             step = kernels.local_steps(half.X, half.offsets, halves[OTHER_HALF[r]], half.weights, steps=1)
             shares = step.mass / np.maximum(step.mass.sum(axis=1, keepdims=True), 1e-300)
-            gains.append(split_gains(shares, step.centers, self._covariance))
-        inertia = np.maximum(found.inertia, 1e-9 * total)
-        return ReferenceScores(np.mean(gains, axis=0), np.maximum(total - found.inertia, 0.0) / inertia)
+            gains.append(split_gains(shares, step.centers, self._covariances[r]))
+        inertia = np.maximum(found.inertia, 1e-9 * self._total)
+        return ReferenceScores(np.mean(gains, axis=0), np.maximum(self._total - found.inertia, 0.0) / inertia)
 
     def _scores_with_missing(self, centers: FloatArray) -> ReferenceScores:
         """The same over observed cells: Lloyd steps from the clusters of tables with filled cells."""
@@ -94,8 +94,19 @@ def _of(weights: FloatArray | None, span: slice) -> FloatArray | None:
     return None if weights is None else weights[span]
 
 
-def _covariance(X: FloatArray, weights: FloatArray | None) -> FloatArray:
-    return np.cov(X.T, aweights=weights, bias=True).reshape(X.shape[1], -1)
+def _inertia(X: FloatArray, weights: FloatArray | None) -> float:
+    """The inertia of all rows of a table."""
+    w = np.ones(len(X)) if weights is None else weights
+    return float(w @ ((X - w @ X / w.sum()) ** 2).sum(axis=1))
+
+
+def _covariances(tables: Rows) -> FloatArray:
+    """The covariance matrices (B, d, d) of tables."""
+    spans = [slice(a, b) for a, b in zip(tables.offsets[:-1], tables.offsets[1:], strict=True)]
+    d = tables.X.shape[1]
+    return np.stack(
+        [np.cov(tables.X[s].T, aweights=_of(tables.weights, s), bias=True).reshape(d, d) for s in spans]
+    )
 
 
 def _observed_steps(

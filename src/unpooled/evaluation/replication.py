@@ -22,7 +22,7 @@ from unpooled.typing import FloatArray
 
 SPLITS = 3  # of the rows into two halves; figures are means over them
 STEPS = 5  # Lloyd steps of a half
-_NOISE = 0.25  # of the variance, added to it: without noise a single 0/1 column would decide about the gain
+_NOISE = 0.02  # of the variance, added to it: without noise a single 0/1 column would decide about the gain
 OTHER_HALF = np.arange(2 * SPLITS) ^ 1  # the set of centres of the other half of the same split
 
 
@@ -45,7 +45,7 @@ def replicate(
     """Return how clusters with ``centers`` (k, d) hold from half to half, by totals only.
 
     ``key`` divides the rows, and each half has ``share`` of them. ``total_of`` gives the covariances of all
-    rows (halves, d, d) or (d, d), from shares (halves, k) and means (halves, k, d) of clusters.
+    rows of a half (halves, d, d), from shares (halves, k) and means (halves, k, d) of its clusters.
     """
 
     def ask(question: Question[Any]) -> Steps[Any]:
@@ -75,7 +75,7 @@ def split_gains(shares: FloatArray, means: FloatArray, covariance: FloatArray) -
 
     >>> shares, means = np.array([0.5, 0.5]), np.array([[-2.0], [2.0]])
     >>> gain = split_gains(shares, means, np.array([[5.0]]))  # variance 1 within clusters
-    >>> bool(np.isclose(gain, -np.log(2) + np.log(5) / 2))
+    >>> bool(np.isclose(gain, -np.log(2) - np.log((1 / 5 + 0.02) / 1.02) / 2))
     True
     """
     weighted = shares[..., None] * means

@@ -12,9 +12,10 @@ import numpy as np
 from unpooled import kernels
 from unpooled.errors import QueryRefusedError
 from unpooled.kernels.rng import uniform
-from unpooled.protocol.declarations import Centers, Setting
-from unpooled.protocol.messages import Question
+from unpooled.protocol.declarations import Centers, Count, Length, Point, Setting, Sum
+from unpooled.protocol.messages import Question, Summable
 from unpooled.protocol.questions.cluster_sums import ClusterSums
+from unpooled.protocol.questions.description import AskCovariance, Covariance
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums, ObservedSums
 from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
 from unpooled.protocol.suppression import complementary_suppression, zero_suppressed
@@ -92,6 +93,59 @@ class AskObservedHalfSums(Question[ObservedSums]):
             replies.append(arrays)
         sums, known, mass, inertia = (np.concatenate(arrays, axis=1) for arrays in zip(*replies, strict=True))
         return ReplyBatch(ObservedSums(sums, known, mass, inertia), len(batch))
+
+
+@dataclass(frozen=True, eq=False)
+class HalfCovariance(Summable):
+    """Rows, sums and products of all pairs of columns about an origin, of each part of every split."""
+
+    mass: Annotated[FloatArray, Count("parts")]
+    sums: Annotated[FloatArray, Sum("parts d", rows="mass")]
+    products: Annotated[FloatArray, Sum("parts d d", rows="mass")]
+
+    def matrices(self) -> FloatArray:
+        """Return the covariance matrices (parts, d, d)."""
+        n = np.maximum(self.mass, 1e-300)[:, None]
+        mean = self.sums / n
+        return self.products / n[..., None] - mean[:, :, None] * mean[:, None, :]
+
+
+@dataclass(frozen=True, eq=False)
+class AskHalfCovariance(Question[HalfCovariance]):
+    """Number of rows, and sums and products of all pairs of columns, of both parts of some splits."""
+
+    reads = "rows"
+
+    origin: Annotated[FloatArray, Point("d")]
+    parts: Annotated[int, Length()]  # twice the number of splits
+    key: Annotated[int, Setting()]
+    share: Annotated[float, Setting()] = 0.5
+
+    def answer_all(self, batch: SiteBatch) -> list[HalfCovariance]:
+        asked = AskCovariance(self.origin)
+        replies: list[list[Covariance]] = []  # by part
+        for r in range(self.parts):
+            at = _rows_in(batch, self.key, self.share, r)
+            own = asked.answer_all(_part(batch, at))
+            if batch.minimum > 1:  # the rest follows by subtraction from the covariance of all rows
+                rest = asked.answer_all(_part(batch, ~at))
+                own = [
+                    a if b.mass.any() else Covariance(*(0.0 * f for f in _fields(a)))
+                    for a, b in zip(own, rest, strict=True)
+                ]
+            replies.append(own)
+        return [
+            HalfCovariance(
+                np.concatenate([one[s].mass for one in replies]),
+                np.stack([one[s].sums for one in replies]),
+                np.stack([one[s].products for one in replies]),
+            )
+            for s in range(len(batch))
+        ]
+
+
+def _fields(covariance: Covariance) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return covariance.mass, covariance.sums, covariance.products
 
 
 def _rows_in(batch: SiteBatch, key: int, share: float, r: int) -> BoolArray:
