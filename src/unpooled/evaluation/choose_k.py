@@ -28,7 +28,7 @@ from unpooled.typing import FloatArray
 
 _NEAR = 1.05  # restarts within this factor of the best inertia count as solutions
 _MIN_DISCLOSED = 0.9  # share of the rows that must be seen to judge a k
-_POINTS = 5  # rows or groups that a cluster has at least, on average, to be judged
+_POINTS = 10  # rows or groups that a cluster has at least, on average, to be judged
 
 
 @dataclass(frozen=True, eq=False)
