@@ -80,7 +80,7 @@ def test_two_humps_become_one_and_many_equal_values_stay():
     assert middle[1] > 0.1
     _, made = of(np.where(rng.random(2000) < 0.4, 0.0, rng.gamma(3, 1, 2000)))
     values, counts = np.unique(made.by_rank(2000)[:, 0].round(9), return_counts=True)
-    assert counts.max() == pytest.approx(800, abs=60)
+    assert 650 < counts.max() < 850  # some of the 800 belong to the hump
     assert values[0] == values[counts.argmax()]  # nothing lies below the zeros
 
 

@@ -203,6 +203,14 @@ def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order:
     return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
 
 
+def _within_groups(agreement: AgreedSchema) -> FloatArray | None:
+    """(width,) variance within groups of summary tables; of a category the same for each of its places."""
+    if not agreement.from_summaries:
+        return None
+    columns = zip(agreement.preparation.columns, agreement.within, strict=True)
+    return np.concatenate([np.full(c.width, inside / c.width) for c, inside in columns])
+
+
 MAX_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh all other replies
 
 
@@ -341,7 +349,9 @@ class Analysis(Message, Algorithm[AnalysisState]):
             return (yield from total(sites, AskCovariance(origin)))
 
         sums_of = AskObservedSums if has_missing else AskClusterSums
-        runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s), sums_of) for s in state.inner]
+        runs: list[Steps[Any]] = [
+            score(sites, s.centers, near_best(s), sums_of, _within_groups(agreement)) for s in state.inner
+        ]
         wide = agreement.preparation.width > MAX_COLUMNS
         inside = [varied(s.centers) for s in state.inner] if has_missing and not wide else []
         results = yield from together([*runs, *inside] if wide else [*runs, *inside, varied()])

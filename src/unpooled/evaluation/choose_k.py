@@ -62,10 +62,12 @@ def score(
     centers: FloatArray,
     restarts: FloatArray,
     sums_of: Callable[[FloatArray], Question[Any]] = AskClusterSums,
+    within_groups: FloatArray | None = None,
 ) -> Steps[Scores]:
     """Return the scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
 
-    ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``.
+    ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``. Of summary tables
+    ``within_groups`` (d,) is the variance within groups: borders are then estimated for the people in them.
     """
 
     def ask(question: Question[Any]) -> Steps[Any]:
@@ -91,6 +93,7 @@ def score(
         db = _davies_bouldin(centers[mass > 0], (scatter.distance[mass > 0] / mass[mass > 0]))
         silhouette = float(scatter.silhouette.sum() / n)
         counts = more.pop(0).counts
+        counts = counts if within_groups is None else _spread_out(counts, centers, within_groups)
         # where cells are missing, only the rows count that tell two clusters apart
         border, touching = _borders(counts, n if sums_of is AskClusterSums else float(counts.sum()))
     agreeing = [adjusted_rand(c) for c in more[-1].counts] if len(restarts) else []
@@ -127,6 +130,35 @@ def _borders(counts: FloatArray, rows: float) -> tuple[float, float]:
     full = steps.max(axis=1)
     share = steps[:, -1] / np.where(full > 0, full, 1.0)
     return float(share[0]), float(np.sort(share[1:])[-2])
+
+
+def _spread_out(counts: FloatArray, centers: FloatArray, within: FloatArray) -> FloatArray:
+    """Counts (k, steps) of people by position, from those of groups by the position of their means.
+
+    The people of a group are spread about its mean with the variance ``within`` (d,). Those who lie beyond
+    the border count as far on this side of it, as if the neighbour sent as many back.
+
+    >>> two, even = np.array([[0.0], [8.0]]), np.array([[0, 0, 0, 4, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0.0]])
+    >>> _spread_out(even, two, np.array([1.0]))[0].round(2).tolist()
+    [0.02, 0.22, 0.97, 1.6, 0.97, 0.22, 0.02]
+    """
+    steps = counts.shape[1]
+    gaps = ((centers[:, None] - centers[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(gaps, np.inf)
+    nearest = gaps.argmin(axis=1)
+    ways = centers[nearest] - centers
+    length = np.maximum(gaps[np.arange(len(centers)), nearest], 1e-300)
+    deviation = 8 * np.sqrt((ways**2 @ within) / length) / np.sqrt(length)  # in steps, an eighth of the way
+    at = np.arange(steps)
+    spread = np.empty_like(counts)
+    for j, sd in enumerate(np.maximum(deviation, 1e-6)):
+        mirrored = 2 * steps - 1 - at  # where a person beyond the border counts
+        kernel = np.exp(-0.5 * ((at[:, None] - np.append(at, mirrored)[None]) / sd) ** 2)
+        below = np.arange(-4 * steps, 0)
+        kernel[:, 0] += np.exp(-0.5 * ((at[:, None] - below) / sd) ** 2).sum(axis=1)
+        both = kernel[:, :steps] + kernel[:, steps:]
+        spread[j] = counts[j] @ (both / both.sum(axis=1, keepdims=True))
+    return spread
 
 
 def _davies_bouldin(centers: FloatArray, width: FloatArray) -> float:
