@@ -92,7 +92,7 @@ def test_tables_have_the_wanted_correlations(group):
     columns.append(few_values(np.array([-1.0, 1.0]), np.array([0.5, 0.5])))
     wanted = correlation(np.full((4, 4), 0.4) + 0.6 * np.eye(4))
     sizes = np.array([300, 300])
-    model = fit_model(columns, wanted, sizes, np.array([group, group]), np.random.default_rng(0))
+    model = fit_model(columns, wanted, sizes, group, np.random.default_rng(0))
     tables = model.tables(20, np.random.default_rng(1))
     np.testing.assert_allclose(model.correlations(tables), wanted, atol=0.06)
     assert len(tables.offsets) == 21
@@ -104,7 +104,7 @@ def test_tables_have_the_wanted_correlations(group):
         assert [
             tables.weights[a:b].sum() for a, b in zip(tables.offsets, tables.offsets[1:], strict=False)
         ] == [600] * 20
-    again = fit_model(columns, wanted, sizes, np.array([group, group]), np.random.default_rng(0))
+    again = fit_model(columns, wanted, sizes, group, np.random.default_rng(0))
     assert np.array_equal(again.tables(20, np.random.default_rng(1)).X, tables.X)
 
 
@@ -125,7 +125,7 @@ def test_scores_of_references_are_those_of_k_means_and_of_their_halves():
         [of(rng.standard_normal(300))[1] for _ in range(3)],
         np.eye(3),
         np.array([300]),
-        np.array([1]),
+        1,
         np.random.default_rng(0),
     )
     tables = model.tables(2, np.random.default_rng(1))

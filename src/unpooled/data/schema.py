@@ -46,6 +46,7 @@ class Schema(Reply):
     categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
     groups: Annotated[FloatArray, Count("1")]  # of a summary table; else the rows
+    tables: Annotated[FloatArray, Count("1")]  # behind the answer: 1; of a relay those of its members
     # missing cells; nan: some, but fewer than may be disclosed; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
     # log10 of the root mean square; nan where it may not be disclosed
@@ -94,6 +95,7 @@ class AskSchema(Question[Schema]):
             categories=((),) * width,
             rows=np.array([float(table.rows)]),
             groups=np.array([float(table.rows)]),
+            tables=np.ones(1),
             missing=unknown,
             size=unknown,
             spread=unknown,
@@ -133,6 +135,7 @@ class AskSchema(Question[Schema]):
             ),
             rows=np.array([summary.people.sum()]),
             groups=np.array([float(len(summary))]),
+            tables=np.ones(1),
             missing=summary.people.sum() - count,
             size=size,
             spread=spread,
@@ -174,6 +177,7 @@ class AskSchema(Question[Schema]):
             ),
             rows=zero_suppressed(batch.large(rows, rows), rows),
             groups=zero_suppressed(batch.large(rows, rows), rows),
+            tables=np.ones(1),
             missing=_disclosed_missing(missing, count, batch),
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),

@@ -181,6 +181,8 @@ def near_best(state: State) -> FloatArray:
 _DEVIATIONS = 3.0
 _MIN_DEVIATION = 0.02
 _SHARPER = 1.03  # its clusters are sharper than theirs by this factor,
+# (few deviations will do if they are much sharper: a category by itself has a large gain in references too)
+_FEW_DEVIATIONS, _MUCH_SHARPER = 1.0, 1.5
 _AGREEMENT = 0.6  # the clusters of two halves have this adjusted Rand index,
 _STABLE = 0.8  # those of restarts that are nearly as good have this one,
 _BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this. It is clear with these:
@@ -292,7 +294,8 @@ def judge(s: Scores, replication: Replication, references: ReferenceScores | Non
     deviation = max(float(references.gains.std(ddof=1)), _MIN_DEVIATION)
     usual = float(np.exp(np.log(np.maximum(references.ratios, 1e-12)).mean()))
     sharper = s.ratio / usual
-    if not fault and (replication.gain < expected + _DEVIATIONS * deviation or sharper < _SHARPER):
+    enough = _FEW_DEVIATIONS if sharper >= _MUCH_SHARPER else _DEVIATIONS
+    if not fault and (replication.gain < expected + enough * deviation or sharper < _SHARPER):
         fault = "simulated tables without clusters look the same"
     return Judgement(s.k, replication, expected, deviation, sharper, "", fault)
 
@@ -353,7 +356,7 @@ def _support(j: Judgement) -> list[str]:
 def _doubts(s: Scores, j: Judgement) -> list[str]:
     """What keeps a k that passes from being clear."""
     doubts = []
-    if j.deviations < _CLEAR_DEVIATIONS:
+    if j.deviations < _CLEAR_DEVIATIONS and j.sharper < _MUCH_SHARPER:
         doubts.append("the clusters are not much sharper than those of simulated tables")
     if j.replication.agreement < _CLEAR_AGREEMENT:
         doubts.append("many rows change their cluster from half to half")

@@ -54,17 +54,22 @@ def make_references(
     covariance: FloatArray,
     rng: np.random.Generator,
 ) -> References:
-    """Return reference tables like the agreed one, at sites of the same sizes and protection."""
+    """Return reference tables like the agreed one, in as many groups if sites have summary tables."""
     starts = _starts(agreement)
     columns = [_column(agreement, j, int(starts[j]), cells[j], covariance) for j in range(len(cells))]
-    n = min(agreement.used, MAX_ROWS)
-    site_rows = np.maximum(np.rint(agreement.rows * n / max(float(agreement.rows.sum()), 1.0)), 1.0)
-    sizes = np.maximum(agreement.rows // np.maximum(agreement.groups, 1.0), 1.0)
-    model = fit_model(columns, covariance, site_rows.astype(np.int64), sizes.astype(np.int64), rng)
+    n = round(min(agreement.used, MAX_ROWS))
+    everyone = float(agreement.rows.sum())
+    group_size = int(max(everyone // max(float(agreement.groups.sum()), 1.0), 1.0))
+    # tables of one size: a relay does not tell how its rows are divided
+    tables = min(int(agreement.tables.sum()), n // group_size) if group_size > 1 else 1
+    site_rows = np.diff(np.rint(np.linspace(0, n, max(tables, 1) + 1))).astype(np.int64)
+    model = fit_model(columns, covariance, site_rows, group_size, rng)
     rows = model.tables(REFERENCES, rng)
     if agreement.preparation.keeps_missing:
-        lost = _lost(agreement)[rows.site]  # (N, columns)
-        missing = np.where(sizes[rows.site, None] > 1, lost > _MISSING_AT, rng.random(lost.shape) < lost)
+        at = np.concatenate([(np.arange(m) + 0.5) / m for m in np.diff(rows.offsets)])
+        site = np.searchsorted(np.cumsum(agreement.rows) / everyone, at)
+        lost = _lost(agreement)[np.minimum(site, len(agreement.rows) - 1)]  # (N, columns)
+        missing = lost > _MISSING_AT if group_size > 1 else rng.random(lost.shape) < lost
         missing[missing.all(axis=1), 0] = False  # a row without any value is not in the data either
         rows.X[np.repeat(missing, np.diff(starts), axis=1)] = np.nan
     return References(rows, int(rng.integers(2**31)))

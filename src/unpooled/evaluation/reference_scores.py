@@ -37,7 +37,7 @@ class References:
             at = in_part(key, r // 2, r % 2, 0.5, place)
             before = np.concatenate([[0], np.cumsum(at)])
             weights = None if rows.weights is None else rows.weights[at]
-            self._halves.append(Rows(rows.X[at], weights, before[rows.offsets], rows.site[at]))
+            self._halves.append(Rows(rows.X[at], weights, before[rows.offsets]))
         spans = [slice(a, b) for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)]
         self._spans, self._count = spans, count
         if not self._missing:
@@ -87,7 +87,7 @@ class References:
 def _table(rows: Rows, span: slice) -> Rows:
     """One of several tables."""
     ends = np.array([0, span.stop - span.start])
-    return Rows(rows.X[span], _of(rows.weights, span), ends, rows.site[span])
+    return Rows(rows.X[span], _of(rows.weights, span), ends)
 
 
 def _of(weights: FloatArray | None, span: slice) -> FloatArray | None:

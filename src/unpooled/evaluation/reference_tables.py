@@ -178,7 +178,6 @@ class Rows(NamedTuple):
     X: FloatArray  # (N, d)
     weights: FloatArray | None  # (N,)
     offsets: IntArray  # (tables + 1,)
-    site: IntArray  # (N,) the site that each is at
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +187,7 @@ class ReferenceModel:
     columns: tuple[Column, ...]
     factor: FloatArray  # (c, c): normal columns times its transpose have the fitted correlations
     site_rows: IntArray  # (S,) rows of every site in a reference table
-    group_sizes: IntArray  # (S,) people in a group of a summary table; 1: the site answers from rows
+    group_size: int  # people in a group of a summary table; 1: sites answer from rows
 
     def tables(self, count: int, rng: np.random.Generator) -> Rows:
         """Return reference tables."""
@@ -206,27 +205,25 @@ class ReferenceModel:
                 latent += one[:, j, None] * line
             ranks = np.argsort(np.argsort(latent, axis=0, kind="stable"), axis=0, kind="stable")
             parts.append(np.hstack([values[ranks[:, j]] for j, values in enumerate(sorted_values)]))
-        if (self.group_sizes == 1).all():
-            site = np.tile(np.repeat(np.arange(len(self.site_rows)), self.site_rows), count)
-            return Rows(np.concatenate(parts), None, n * np.arange(count + 1), site)
-        means, people, sites = zip(*(self._grouped(part) for part in parts), strict=True)
+        if self.group_size == 1:
+            return Rows(np.concatenate(parts), None, n * np.arange(count + 1))
+        means, people = zip(*(self._grouped(part) for part in parts), strict=True)
         offsets = np.cumsum([0, *(len(part) for part in means)])
-        return Rows(np.concatenate(means), np.concatenate(people), offsets, np.concatenate(sites))
+        return Rows(np.concatenate(means), np.concatenate(people), offsets)
 
-    def _grouped(self, X: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
-        """The groups of a table, site by site: their means, people and sites."""
-        means, people, sites, start = [], [], [], 0
-        for s, (rows, size) in enumerate(zip(self.site_rows, self.group_sizes, strict=True)):
+    def _grouped(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The groups of a table, site by site: their means and people."""
+        means, people, start = [], [], 0
+        for rows in self.site_rows:
             part = X[start : start + rows]
             start += int(rows)
-            labels = groups(part.astype(np.float32), int(size)) if size > 1 else np.arange(rows)
+            labels = groups(part.astype(np.float32), self.group_size)
             count = int(labels.max(initial=-1)) + 1
             number = np.bincount(labels, minlength=count).astype(np.float64)
             sums = np.stack([np.bincount(labels, x, count) for x in part.T], axis=1)
             means.append(sums / np.maximum(number, 1.0)[:, None])
             people.append(number)
-            sites.append(np.full(count, s))
-        return np.concatenate(means), np.concatenate(people), np.concatenate(sites)
+        return np.concatenate(means), np.concatenate(people)
 
     def correlations(self, rows: Rows) -> FloatArray:
         """Return the correlations (c, c) of the columns in tables; a category counts by its order."""
@@ -254,7 +251,7 @@ def fit_model(
     columns: Sequence[Column],
     covariance: FloatArray,
     site_rows: IntArray,
-    group_sizes: IntArray,
+    group_size: int,
     rng: np.random.Generator,
 ) -> ReferenceModel:
     """Return the model whose tables have the columns, and the correlations of ``covariance`` (d, d)."""
@@ -266,10 +263,10 @@ def fit_model(
     wanted = correlation(turn.T @ covariance @ turn)
     n = int(site_rows.sum())
     noise = rng.standard_normal((max(1, round(_FIT_ROWS / max(n, 1))), n, c))
-    latent, model = wanted, ReferenceModel(tuple(columns), np.eye(c), site_rows, group_sizes)
+    latent, model = wanted, ReferenceModel(tuple(columns), np.eye(c), site_rows, group_size)
     for step in range(_FIT_STEPS + 1):
         latent, factor = _nearest(latent)
-        model = ReferenceModel(tuple(columns), factor, site_rows, group_sizes)
+        model = ReferenceModel(tuple(columns), factor, site_rows, group_size)
         if step < _FIT_STEPS:
             latent = latent + wanted - model.correlations(model._rows(noise))
     return model
