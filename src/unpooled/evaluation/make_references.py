@@ -16,7 +16,6 @@ from unpooled.typing import FloatArray
 REFERENCES = 20
 MAX_ROWS = 1000  # of a reference table, and of the two halves of the data together
 _ROWS_PER_CELL = 12  # of a histogram, on average, at a site that suppresses small cells
-_MISSING_AT = 0.5  # share of missing cells from which on groups of a site lack a column
 
 
 def histograms(
@@ -66,10 +65,7 @@ def make_references(
     model = fit_model(columns, covariance, site_rows, group_size, rng)
     rows = model.tables(REFERENCES, rng)
     if agreement.preparation.keeps_missing:
-        at = np.concatenate([(np.arange(m) + 0.5) / m for m in np.diff(rows.offsets)])
-        site = np.searchsorted(np.cumsum(agreement.rows) / everyone, at)
-        lost = _lost(agreement)[np.minimum(site, len(agreement.rows) - 1)]  # (N, columns)
-        missing = lost > _MISSING_AT if group_size > 1 else rng.random(lost.shape) < lost
+        missing = rng.random((len(rows.X), len(columns))) < _lost(agreement)
         missing[missing.all(axis=1), 0] = False  # a row without any value is not in the data either
         rows.X[np.repeat(missing, np.diff(starts), axis=1)] = np.nan
     return References(rows, int(rng.integers(2**31)))
@@ -82,10 +78,10 @@ def _starts(agreement: AgreedSchema) -> FloatArray:
 
 
 def _lost(agreement: AgreedSchema) -> FloatArray:
-    """(S, columns) share of missing cells; "few" counts as none, "nearly all" as all."""
+    """(columns,) share of missing cells over all sites; "few" counts as none, "nearly all" as all."""
     at = [agreement.columns.index(c.name) for c in agreement.preparation.columns]
-    missing = np.nan_to_num(agreement.missing[:, at], posinf=np.inf)
-    share: FloatArray = np.minimum(missing / np.maximum(agreement.rows, 1.0)[:, None], 1.0)
+    missing = np.minimum(np.nan_to_num(agreement.missing[:, at], posinf=np.inf), agreement.rows[:, None])
+    share: FloatArray = missing.sum(axis=0) / max(float(agreement.rows.sum()), 1.0)
     return share
 
 
