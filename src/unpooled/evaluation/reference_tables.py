@@ -275,6 +275,7 @@ def fit_model(
 def _nearest(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The nearest correlations without a negative eigenvalue, and a factor of them."""
     values, vectors = np.linalg.eigh(np.round(0.5 * (matrix + matrix.T), _DIGITS))
-    near = correlation((vectors * np.maximum(values, 1e-4)) @ vectors.T)
-    near = np.round(near, _DIGITS)
-    return near, np.round(np.linalg.cholesky(near + 1e-5 * np.eye(len(near))), _DIGITS)
+    near = np.round(correlation((vectors * np.maximum(values, 1e-4)) @ vectors.T), _DIGITS)
+    values, vectors = np.linalg.eigh(near)
+    factor = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric root has no free sign
+    return near, np.round(factor, _DIGITS)

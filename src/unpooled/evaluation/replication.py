@@ -83,9 +83,12 @@ def split_gains(shares: FloatArray, means: FloatArray, covariance: FloatArray) -
     r = max(1, min(means.shape[-2] - 1, means.shape[-1]))
     basis = np.linalg.svd(apart, full_matrices=False)[2][..., :r, :]  # (..., r, d)
     inside = basis @ covariance @ np.swapaxes(basis, -1, -2)
-    diagonal = np.trace(inside, axis1=-2, axis2=-1)[..., None, None]
-    lower = np.linalg.cholesky(inside + 1e-9 * np.maximum(diagonal, 1e-300) * np.eye(r))
-    between = np.linalg.solve(lower, basis @ np.swapaxes(apart, -1, -2))  # in units of all rows
+    values, vectors = np.linalg.eigh(inside)
+    kept = values > 1e-9 * np.maximum(values.max(axis=-1, keepdims=True), 1e-300)
+    whiten = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[..., None] * np.swapaxes(
+        vectors, -1, -2
+    )
+    between = whiten @ (basis @ np.swapaxes(apart, -1, -2))  # in units of all rows
     within = np.clip(1 - np.linalg.svd(between, compute_uv=False) ** 2, 0.0, 1.0)  # eigenvalues of W / T
     entropy = (shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=-1)
     gains: FloatArray = entropy - 0.5 * np.log((within + _NOISE) / (1 + _NOISE)).sum(axis=-1)
