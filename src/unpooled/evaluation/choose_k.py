@@ -264,7 +264,7 @@ def not_judged(s: Scores, rows: float, points: float) -> str:
         share = 100 * (1 - s.mass / max(rows, 1.0))
         return f"{share:.0f}% of the rows are in groups that are too small at their sites to be disclosed"
     if s.k * _POINTS > points:
-        return f"there are too few rows, or groups of rows, for {s.k} clusters"
+        return "there are too few rows, or groups of rows, for as many clusters"
     return ""
 
 
@@ -369,7 +369,7 @@ def _faults(judgements: Sequence[Judgement]) -> list[str]:
     """For every k the condition that fails, as in "k = 2 to 4: ..."."""
     by_fault: dict[str, list[int]] = {}
     for j in judgements:
-        by_fault.setdefault(j.fault or f"not judged, {j.not_judged}", []).append(j.k)
+        by_fault.setdefault(j.fault or f"nothing was judged: {j.not_judged}", []).append(j.k)
     if len(by_fault) == 1:
         return [next(iter(by_fault))]
     return [f"for k = {_listed(ks)} {fault}" for fault, ks in by_fault.items()]
