@@ -11,7 +11,7 @@ from unpooled.evaluation.reference_tables import Column, category, column, few_v
 from unpooled.protocol.algorithm import Steps, together, total, transformed
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
-from unpooled.typing import FloatArray
+from unpooled.typing import FloatArray, IntArray
 
 REFERENCES = 20
 MAX_ROWS = 1000  # of a reference table, and of the two halves of the data together
@@ -71,9 +71,9 @@ def make_references(
     return References(rows, int(rng.integers(2**31)))
 
 
-def _starts(agreement: AgreedSchema) -> FloatArray:
+def _starts(agreement: AgreedSchema) -> IntArray:
     """The first prepared column of every column, and the number of all."""
-    starts: FloatArray = np.cumsum([0, *(c.width for c in agreement.preparation.columns)])
+    starts: IntArray = np.cumsum([0, *(c.width for c in agreement.preparation.columns)])
     return starts
 
 

@@ -67,7 +67,8 @@ class Column:
         if last:
             x = np.where(piece == len(ends) - 1, low - last * np.log(np.maximum(1 - inside, 0.5 / n)), x)
         x = (x - x.mean()) / max(float(x.std()), 1e-300)
-        return (self.mean + self.deviation * x)[:, None]
+        scaled: FloatArray = (self.mean + self.deviation * x)[:, None]
+        return scaled
 
 
 def few_values(values: FloatArray, shares: FloatArray) -> Column:

@@ -98,7 +98,8 @@ def split_gains(shares: FloatArray, means: FloatArray, covariance: FloatArray) -
 def between(shares: FloatArray, means: FloatArray) -> FloatArray:
     """Return the covariances (..., d, d) of means (..., k, d), weighted by shares (..., k)."""
     apart = np.sqrt(shares)[..., None] * (means - (shares[..., None] * means).sum(axis=-2, keepdims=True))
-    return np.swapaxes(apart, -1, -2) @ apart
+    matrices: FloatArray = np.swapaxes(apart, -1, -2) @ apart
+    return matrices
 
 
 def adjusted_rand(counts: FloatArray) -> float:
