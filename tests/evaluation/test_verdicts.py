@@ -8,6 +8,11 @@ import pytest
 from benchmarks.choice_of_k import chosen, claims, tables_of
 from benchmarks.made_tables import SEPARATED, WITHOUT, made
 
+from helpers import bits
+from unpooled import Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.data import PreparationOptions
+from unpooled.evaluation import Analysis
+
 QUICK = ("six yes or no", "mixed", "counts with zeros", "nine yes or no, a factor")
 
 
@@ -35,6 +40,16 @@ def test_the_range_of_k_changes_neither_a_judgement_nor_the_answer():
         judgements = [next(j for j in c.judgements if j.k == k) for c in choices]
         assert len({j.passes for j in judgements}) == 1
         assert np.ptp([j.expected for j in judgements]) < 1e-9 or np.isnan(judgements[0].expected)
+
+
+def test_simulated_sites_and_sites_that_answer_for_themselves_give_the_same_bits():
+    tables = tables_of(made("mixed", 300, 1))
+    analysis = Analysis(PreparationOptions(), tuple(Lloyd(k=k) for k in (2, 3)))
+    sites = [Site(name, table) for name, table in tables.items()]
+    one, other = (run(analysis, there, seed=3).state.choice
+                  for there in (Simulation.from_rows(tables), LocalFederation(sites)))  # fmt: skip
+    assert bits(one) == bits(other)
+    assert np.isfinite(one.judgements[1].expected)  # references were made
 
 
 def test_every_k_that_fails_has_its_own_reason():

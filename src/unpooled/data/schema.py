@@ -46,7 +46,8 @@ class Schema(Reply):
     categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
     groups: Annotated[FloatArray, Count("1")]  # of a summary table; else the rows
-    tables: Annotated[FloatArray, Value("1", min_value=0.0)]  # behind the answer: 1; of a relay those of its members
+    # tables behind the answer: 1; of a relay those of its members
+    tables: Annotated[FloatArray, Value("1", min_value=0.0)]
     # missing cells; nan: some, but fewer than may be disclosed; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
     # log10 of the root mean square; nan where it may not be disclosed
