@@ -393,7 +393,7 @@ class Analysis(Message, Algorithm[AnalysisState]):
                 return None
             # down: a key; up: sums and products of both halves of every split
             question = AskHalfCovariance(agreement.mean, 2 * SPLITS, state.seed, share)
-            return (yield from total(sites, question)).matrices()
+            return (yield from total(sites, question))
 
         first: list[Steps[Any]] = [varied(), histograms(sites, agreement, covariance)]
         by_half, cells = yield from together(first)
@@ -402,9 +402,10 @@ class Analysis(Message, Algorithm[AnalysisState]):
             inside, sums_of = within[i], AskHalfSums if within[i] is None else AskObservedHalfSums
 
             def total_of(shares: FloatArray, means: FloatArray) -> FloatArray:
-                return by_half if inside is None else inside + between(shares, means)
+                return by_half.matrices() if inside is None else inside + between(shares, means)
 
-            return replicate(sites, state.inner[i].centers, state.seed, share, total_of, sums_of)
+            mass = None if inside is not None else by_half.mass
+            return replicate(sites, state.inner[i].centers, state.seed, share, total_of, sums_of, mass)
 
         replications = yield from together([halves(i) for i in judged])
         found = dict(zip(judged, replications, strict=True))

@@ -41,11 +41,13 @@ def replicate(
     share: float,
     total_of: Callable[[FloatArray, FloatArray], FloatArray],
     sums_of: Callable[[FloatArray, int, float], Question[Any]] = AskHalfSums,
+    rows: FloatArray | None = None,
 ) -> Steps[Replication]:
     """Return how clusters with ``centers`` (k, d) hold from half to half, by totals only.
 
     ``key`` divides the rows, and each half has ``share`` of them. ``total_of`` gives the covariances of all
     rows of a half (halves, d, d), from shares (halves, k) and means (halves, k, d) of its clusters.
+    ``rows`` (halves,) are those of each half: rows that sites suppress are in no cluster.
     """
 
     def ask(question: Question[Any]) -> Steps[Any]:
@@ -62,7 +64,8 @@ def replicate(
     # down: the centres of the other half; up: sums over rows, and rows in both halves' clusters
     sums, *crossings = yield from together([ask(q) for q in questions])
     means = sums.means(halves[OTHER_HALF])
-    shares = sums.mass / np.maximum(sums.mass.sum(axis=1, keepdims=True), 1e-300)
+    everyone = sums.mass.sum(axis=1) if rows is None else np.maximum(rows, sums.mass.sum(axis=1))
+    shares = sums.mass / np.maximum(everyone, 1e-300)[:, None]
     gains = split_gains(shares, means, total_of(shares, means))
     agreement = float(np.mean([adjusted_rand(crossing.counts[0]) for crossing in crossings]))
     return Replication(float(gains.mean()), agreement)
@@ -79,7 +82,9 @@ def split_gains(shares: FloatArray, means: FloatArray, covariance: FloatArray) -
     True
     """
     weighted = shares[..., None] * means
-    apart = np.sqrt(shares)[..., None] * (means - weighted.sum(axis=-2, keepdims=True))  # (..., k, d)
+    in_clusters = np.maximum(shares.sum(axis=-1), 1e-300)[..., None, None]  # suppressed rows are in none
+    mean = weighted.sum(axis=-2, keepdims=True) / in_clusters
+    apart = np.sqrt(shares)[..., None] * (means - mean)  # (..., k, d)
     r = max(1, min(means.shape[-2] - 1, means.shape[-1]))
     basis = np.linalg.svd(apart, full_matrices=False)[2][..., :r, :]  # (..., r, d)
     inside = basis @ covariance @ np.swapaxes(basis, -1, -2)
