@@ -39,6 +39,7 @@ from unpooled.protocol.questions.fuzzy_sums import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
+from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
@@ -78,6 +79,9 @@ def samples(seed: int):
         AskMoments(c[0]),
         AskClusterSums(R),
         AskDrawnSums(R, c[0], 1.0, 0.0, 7),  # a draw of all rows
+        AskHalfCovariance(c[0], 4, 7),
+        AskHalfSums(R, 7),
+        AskObservedHalfSums(R, 7),
         AskLocalMeans(K),
         AskScatter(c),
         AskFuzzySums(R, 2.0),

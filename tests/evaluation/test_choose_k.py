@@ -1,7 +1,5 @@
 """The choice of k: right where k is known, and "no clusters" where there are none."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn import metrics as sk
@@ -11,7 +9,8 @@ from helpers import bits
 from unpooled import Lloyd, Simulation, Site, run
 from unpooled.data import PreparationOptions, Table
 from unpooled.evaluation import Analysis
-from unpooled.evaluation.choose_k import adjusted_rand, gain, score
+from unpooled.evaluation.choose_k import score
+from unpooled.evaluation.replication import adjusted_rand, split_gains
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import Part, Request, RequestId, RoundLog, run_protocol
@@ -53,7 +52,10 @@ def groups(k, d, n, seed):
 def test_known_k_is_found(k, seed):
     choice = analysed(groups(k, 4, 600, seed), range(2, 11), seed).state.choice
     assert (choice.k, choice.clear) == (k, True), choice.reasons
-    assert any("describe the rows best" in reason for reason in choice.reasons)
+    assert ["simulated tables" in choice.support[0], "hold in the other half" in choice.support[1]] == [
+        True
+    ] * 2
+    assert choice.judgement.replication.agreement > 0.9
 
 
 def test_known_k_is_found_where_small_groups_are_suppressed():
@@ -89,7 +91,7 @@ def test_k_from_one_on_finds_no_clusters_in_one_blob():
     both = [
         analysed(without_clusters("gaussian", 3), ks, 3).state.choice for ks in (range(1, 5), range(2, 5))
     ]
-    np.testing.assert_allclose(both[0].gains, both[1].gains)
+    assert both[0].judgements[1].replication.gain == pytest.approx(both[1].judgements[1].replication.gain)
     assert both[0].scores[0].inertia == pytest.approx(both[1].scores[0].inertia)
 
 
@@ -100,17 +102,18 @@ def test_no_k_with_empty_clusters_is_taken_and_none_is_described():
     assert choice.k == 3
     given = analysed(X, [5]).state
     assert given.choice.clear is False
+    assert given.choice.verdict == "not judged"
     assert "2 of 5 clusters have no rows" in given.choice.reasons[0]
     assert sorted(given.description.sizes.sum(axis=0).tolist()) == [40, 40, 40]
 
 
-def test_with_too_many_columns_for_a_covariance_the_borders_and_the_silhouette_decide():
-    rng = np.random.default_rng(0)
-    noise = rng.standard_normal((300, 201))
-    rows = np.repeat(rng.normal(size=(3, 201)), 100, axis=0) + noise
-    found, none = (analysed(X, range(2, 5)).state.choice for X in (rows, noise))
-    assert (found.k, found.clear, none.k, none.none) == (3, True, 1, True), (found.reasons, none.reasons)
-    assert np.isnan(found.gains).all()
+def test_with_too_many_columns_for_a_covariance_no_k_is_judged():
+    rows = np.random.default_rng(0).standard_normal((300, 201))
+    choice = analysed(rows, range(2, 5)).state.choice
+    assert (choice.verdict, choice.none, choice.clear) == ("not judged", False, False)
+    assert choice.doubts == ("there are more than 200 columns",)
+    silhouettes = [s.silhouette for s in choice.scores]
+    assert choice.best == int(np.nanargmax(silhouettes))
 
 
 def test_summary_tables_give_the_same_answer():
@@ -136,7 +139,7 @@ def test_where_sites_are_too_small_to_disclose_their_groups_no_k_is_clear():
         Analysis(PreparationOptions(), methods), Simulation.from_rows(tables, min_cluster_size=5)
     ).state.choice
     assert not choice.clear
-    assert any("cannot be judged" in reason or "too small" in reason for reason in choice.reasons)
+    assert any("not judged" in reason or "too small" in reason for reason in choice.reasons)
 
 
 def test_a_given_k_is_kept_and_judged():
@@ -187,27 +190,20 @@ def test_adjusted_rand_of_counts():
     )
 
 
-def test_gain_by_hand():
-    """Two clusters of half the rows each at -2 and 2, of variance 1: T is 5, W is 1."""
-    there = Simulation.from_rows({"a": np.array([[-3.0], [-1.0], [1.0], [3.0]])})
-    result = run_protocol(score(there.sites, np.array([[-2.0], [2.0]]), np.zeros((0, 2, 1))), there)
-    price = 1 * 2 * np.log(4) / 8
-    assert gain(result, np.array([[5.0]]), 4, np.eye(1)) == pytest.approx(-np.log(2) + np.log(5) / 2 - price)
-
-
-def test_gain_does_not_change_with_the_units_or_slant_of_columns():
+def test_gain_does_not_change_with_the_unit_of_all_columns_or_a_rotation():
     rng = np.random.default_rng(2)
     X, turn = groups(3, 4, 300, 2), rng.normal(size=(4, 4))
     labels = KMeans(3, n_init=3, random_state=0).fit(X).labels_
-    centers = np.array([X[labels == j].mean(axis=0) for j in range(3)])
-    there = Simulation.from_rows({"a": X[:100], "b": X[100:]})
-    result = run_protocol(score(there.sites, centers, np.zeros((0, 3, 4))), there)
-    slanted = replace(result, means=result.means @ turn)
-    covariance = np.cov(X.T, bias=True)
-    there, turned = (
-        gain(s, c, 300, np.eye(4)) for s, c in ((result, covariance), (slanted, turn.T @ covariance @ turn))
+    shares, means = (
+        np.bincount(labels) / 300,
+        np.array([X[labels == j].mean(axis=0) for j in range(3)]),
     )
-    assert there == pytest.approx(turned)
+    covariance = np.cov(X.T, bias=True)
+    scaled = split_gains(shares, 7.0 * means, 49.0 * covariance)
+    assert split_gains(shares, means, covariance) == pytest.approx(scaled)
+    orthogonal = np.linalg.qr(turn)[0]
+    turned = split_gains(shares, means @ orthogonal, orthogonal.T @ covariance @ orthogonal)
+    assert split_gains(shares, means, covariance) == pytest.approx(turned)
 
 
 def test_borders_by_hand():

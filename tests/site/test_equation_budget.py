@@ -18,6 +18,7 @@ from unpooled.protocol.exchange import Part
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums, AskMoments, AskScatter
 from unpooled.protocol.questions.description import AskBorders, AskCovariance, AskCrossing, AskProfile
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums
+from unpooled.protocol.questions.half_sums import AskHalfSums
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
 from unpooled.site.audit.posterior import determined
 from unpooled.site.equation_budget import opened_equations
@@ -95,6 +96,7 @@ def test_one_query_that_is_too_large_is_refused_as_a_whole(tmp_path):
         (AskCrossing(centers(3)[0], centers(3, seed=1)), None, 9),
         (AskFuzzySums(centers(3), 2.0), None, 3),  # memberships to a power do not add up to rows
         (AskDrawnSums(centers(3), np.zeros(2), 0.5, 0.0, 1), None, 3),  # a sample is not all rows
+        (AskHalfSums(centers(3, sets=2), 7), None, 6),  # a half is not all rows
         (AskObservedSums(centers(3)), None, 3),
         (AskColumns(("x",), np.zeros(1), np.ones(1), (), (), True), None, 1),
     ],

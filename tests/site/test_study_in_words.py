@@ -38,6 +38,7 @@ def test_a_number_of_centres_is_reported_of_questions_about_centres_only():
         "AskColumns",
         "AskSchema",
         "AskCovariance",
+        "AskHalfCovariance",
         "AskObservedMoments",
         "AskMoments",
     }

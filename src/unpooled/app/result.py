@@ -250,11 +250,12 @@ class ClusterResult(JobResult):
         places = _places(d, self.k, everywhere, self.sites_with_minimum)
         everything = f"{n:,.0f} {self.unit} at {counted(len(self.sites), 'site')}"
         span = f"{self.ks[0]} to {self.ks[-1]}"
-        if self.choice.none:
-            reasons = "; ".join(self.choice.reasons)
+        c = self.choice
+        doubts = "; ".join(c.doubts)
+        if c.none:
             return (
                 f"k-means finds no clusters: {everything} are described as one group.",
-                f"No k from {span} describes them better: {reasons}.",
+                f"No k from {span} is supported: {doubts}.",
             )
         first = f"{everything} fall into {counted(self.k, 'cluster')} ({shares} of them); {places}."
         if self.k == 1:
@@ -262,16 +263,24 @@ class ClusterResult(JobResult):
         asked = self.ks[0]
         if len(self.ks) == 1 and asked != self.k:
             return first, f"You asked for {asked}, and only {self.k} have any {self.unit}."
+        support = "; ".join(c.support)
+        if c.verdict == "not judged":
+            which = (
+                f"You asked for {self.k}." if len(self.ks) == 1 else f"{self.k} has the largest silhouette."
+            )
+            return first, f"{which} Whether there are clusters was not judged: {doubts}."
         if len(self.ks) == 1:
-            if self.choice.clear:
-                reasons = "; ".join(self.choice.reasons[1:]) or "nothing speaks against it"
-                return first, f"You asked for {self.k}: {reasons}."
-            return first, f"You asked for {self.k}, but be careful: {'; '.join(self.choice.reasons)}."
-        if self.choice.clear:
-            return first, f"Among k = {span}, {self.k} is recommended: {'; '.join(self.choice.reasons)}."
+            words = {
+                "clear": f"You asked for {self.k}: {support}.",
+                "unclear": f"You asked for {self.k}, with doubts: {doubts}. For it: {support}.",
+                "none": f"You asked for {self.k}, but be careful: {doubts}.",
+            }
+            return first, words[c.verdict]
+        if c.clear:
+            return first, f"Among k = {span}, {self.k} is recommended: {support}."
         return first, (
-            f"No k from {span} is clearly right, and {self.k} is only the least doubtful: "
-            f"{'; '.join(self.choice.reasons)}."
+            f"Among k = {span}, {self.k} is the best supported, and it is not clear: {doubts}. "
+            f"For it: {support}."
         )
 
     def report(self) -> str:

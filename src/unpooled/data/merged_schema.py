@@ -45,6 +45,8 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
             for name, kind in zip(names, kinds, strict=True)
         ),
         rows=np.array([rows.sum()]),
+        groups=np.array([sum(float(schema.groups[0]) for schema in schemas.values())]),
+        tables=np.array([sum(float(schema.tables[0]) for schema in schemas.values())]),
         missing=_missing(_of_all(schemas, names, "missing"), rows),
         size=_largest(_of_all(schemas, names, "size")),
         spread=_largest(_of_all(schemas, names, "spread")),

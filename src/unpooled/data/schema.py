@@ -45,6 +45,9 @@ class Schema(Reply):
     # the site: the values of at least the minimum number of rows
     categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
+    groups: Annotated[FloatArray, Count("1")]  # of a summary table; else the rows
+    # tables behind the answer: 1; of a relay those of its members
+    tables: Annotated[FloatArray, Value("1", min_value=0.0)]
     # missing cells; nan: some, but fewer than may be disclosed; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
     # log10 of the root mean square; nan where it may not be disclosed
@@ -92,6 +95,8 @@ class AskSchema(Question[Schema]):
             kinds=table.kinds,
             categories=((),) * width,
             rows=np.array([float(table.rows)]),
+            groups=np.array([float(table.rows)]),
+            tables=np.ones(1),
             missing=unknown,
             size=unknown,
             spread=unknown,
@@ -133,6 +138,8 @@ class AskSchema(Question[Schema]):
                 for name in summary.names
             ),
             rows=np.array([summary.people.sum()]),
+            groups=np.array([float(len(summary))]),
+            tables=np.ones(1),
             missing=summary.people.sum() - count,
             size=size,
             spread=spread,
@@ -173,6 +180,8 @@ class AskSchema(Question[Schema]):
                 for j, (name, kind) in enumerate(zip(table.names, table.kinds, strict=True))
             ),
             rows=zero_suppressed(batch.large(rows, rows), rows),
+            groups=zero_suppressed(batch.large(rows, rows), rows),
+            tables=np.ones(1),
             missing=_disclosed_missing(missing, count, batch),
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),

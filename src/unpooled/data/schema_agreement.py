@@ -235,6 +235,8 @@ class AgreedSchema(Message):
     preparation: Preparation
     sites: tuple[SiteId, ...]
     rows: FloatArray  # (S,) of every site
+    groups: FloatArray  # (S,) of a summary table; else the rows
+    tables: FloatArray  # (S,) behind the answers: 1; of a relay those of its members
     used: float  # rows in all that are clustered
     columns: tuple[str, ...]  # (c,) those considered
     missing: FloatArray  # (S, c) missing cells; nan: some, but fewer than the site may disclose
@@ -252,6 +254,8 @@ class AgreedSchema(Message):
             self,
             sites=tuple(self.sites[i] for i in order),
             rows=self.rows[list(order)],
+            groups=self.groups[list(order)],
+            tables=self.tables[list(order)],
             missing=self.missing[list(order)],
             protection=tuple(self.protection[i] for i in order),
         )
@@ -429,6 +433,8 @@ def _agreed(
         else Preparation(prepared, preparation_options.missing == "drop"),
         sites=plan.sites,
         rows=np.array([float(schemas[s].rows[0]) for s in plan.sites]),
+        groups=np.array([float(schemas[s].groups[0]) for s in plan.sites]),
+        tables=np.array([float(schemas[s].tables[0]) for s in plan.sites]),
         used=n,
         columns=plan.columns,
         missing=plan.missing,

@@ -12,10 +12,22 @@ from typing import Any
 import numpy as np
 
 from unpooled.data import AgreedSchema, PreparationOptions, agree_schema
-from unpooled.data.transforms import Binary
 from unpooled.errors import InputError, ReplyError
-from unpooled.evaluation.choose_k import Choice, choose, near_best, score
+from unpooled.evaluation.choose_k import (
+    Choice,
+    Judgement,
+    Scores,
+    choose,
+    early_fault,
+    judge,
+    near_best,
+    not_judged,
+    score,
+    unjudged,
+)
 from unpooled.evaluation.influential_sites import influential_sites
+from unpooled.evaluation.make_references import MAX_ROWS, histograms, make_references
+from unpooled.evaluation.replication import SPLITS, Replication, between, replicate
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
@@ -41,6 +53,7 @@ from unpooled.protocol.questions.description import (
     map_axes,
 )
 from unpooled.protocol.questions.fuzzy_sums import AskBorderline, Borderline
+from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedProfile,
@@ -191,32 +204,12 @@ def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order:
     return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
 
 
-# noise of a category, relative to its variance: without it any two categories would be clusters, because no
-# row lies between them
-_CATEGORY_NOISE = 1.0
-
-
-def _blurred(covariance: FloatArray, agreement: AgreedSchema) -> FloatArray:
-    """The covariance with the variance within groups of summary tables, and with noise on categories."""
-    transform, variance = agreement.preparation, np.diag(covariance)
-    inside = dict(zip((c.label for c in transform.columns), agreement.within, strict=False))
-    binary = {c.label for c in transform.columns if isinstance(c, Binary)}
-    more = [
-        _CATEGORY_NOISE * variance[j] if category or column in binary else inside.get(column, 0.0)
-        for j, (column, category) in enumerate(transform.outputs)
-    ]
-    return covariance + np.diag(more)
-
-
-def _points(agreement: AgreedSchema) -> float:
-    """The number of rows that are clustered: people, or groups of summary tables of the default size."""
+def _within_groups(agreement: AgreedSchema) -> FloatArray | None:
+    """(width,) variance within groups of summary tables; of a category the same for each of its places."""
     if not agreement.from_summaries:
-        return agreement.used
-    summarized = np.array([mode == "summary" for mode, _ in agreement.protection])
-    columns, settings = len(agreement.preparation.columns), SummarySettings()
-    sizes = [float(settings.group_size_for(int(rows), columns)) for rows in agreement.rows]
-    people = np.where(summarized, sizes, 1.0)
-    return agreement.used * float((agreement.rows / people).sum() / max(float(agreement.rows.sum()), 1.0))
+        return None
+    columns = zip(agreement.preparation.columns, agreement.within, strict=True)
+    return np.concatenate([np.full(c.width, inside / c.width) for c, inside in columns])
 
 
 MAX_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh all other replies
@@ -229,6 +222,7 @@ class AnalysisState(State):
     agreement: AgreedSchema
     inner: tuple[State, ...]  # one per k
     inertias: FloatArray  # (rounds, K) after every round of clustering
+    seed: int  # of the halves and of the reference tables
     choice: Choice | None = None
     mean: FloatArray | None = None  # (d,) of all rows
     covariance: FloatArray | None = None  # (d, d)
@@ -280,7 +274,7 @@ class Analysis(Message, Algorithm[AnalysisState]):
         # every k draws the same sketch of the data, so equal questions are asked once
         runs = [m.start(sites, deepcopy(rng)) for m in self._methods(agreement)]
         states: list[State] = yield from transformed(agreement.preparation, shared(together(runs)))
-        return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))))
+        return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))), int(rng.integers(2**62)))
 
     def _preparation_options(self) -> PreparationOptions:
         """The options; a method that cannot keep missing cells has them filled, unless the option is keep."""
@@ -346,7 +340,7 @@ class Analysis(Message, Algorithm[AnalysisState]):
         return replace(state, bound=bound)
 
     def _score_all_k(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
-        """Score every k in one exchange, and choose."""
+        """Score every k in one exchange, judge them, and choose."""
         agreement = state.agreement
         has_missing, origin = agreement.preparation.keeps_missing, agreement.mean
 
@@ -356,21 +350,75 @@ class Analysis(Message, Algorithm[AnalysisState]):
             return (yield from total(sites, AskCovariance(origin)))
 
         sums_of = AskObservedSums if has_missing else AskClusterSums
-        runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s), sums_of) for s in state.inner]
+        runs: list[Steps[Any]] = [
+            score(sites, s.centers, near_best(s), sums_of, _within_groups(agreement)) for s in state.inner
+        ]
         wide = agreement.preparation.width > MAX_COLUMNS
         inside = [varied(s.centers) for s in state.inner] if has_missing and not wide else []
         results = yield from together([*runs, *inside] if wide else [*runs, *inside, varied()])
-        scores, points = results[: len(runs)], _points(agreement)
+        scores = results[: len(runs)]
         if wide:
-            choice = choose(scores, agreement.used, None, points)
+            why = f"there are more than {MAX_COLUMNS} columns"
+            choice = choose(scores, [unjudged(s, why) for s in scores])
             return replace(state, choice=choice, mean=origin)
         varying = results.pop()
-        matrix = varying.matrix()
-        blurred = _blurred(matrix, agreement)
-        found = zip(scores, results[len(runs) :], strict=True) if has_missing else ()
-        within = {s.k: w.matrix() + blurred - matrix for s, w in found}
-        choice = choose(scores, agreement.used, blurred, points, within)
-        return replace(state, choice=choice, mean=origin + varying.mean, covariance=matrix)
+        covariance = varying.matrix()
+        within = [one.matrix() for one in results[len(runs) :]] or [None] * len(runs)
+        judgements = yield from self._judged(state, sites, scores, covariance, within)
+        choice = choose(scores, judgements)
+        return replace(state, choice=choice, mean=origin + varying.mean, covariance=covariance)
+
+    def _judged(
+        self,
+        state: AnalysisState,
+        sites: tuple[SiteId, ...],
+        scores: Sequence[Scores],
+        covariance: FloatArray,
+        within: Sequence[FloatArray | None],
+    ) -> Steps[list[Judgement]]:
+        """Judge every k: replicate its clusters in halves of the rows, and compare it with references.
+
+        ``within`` is the covariance within clusters by k, where cells are missing: with that of the means it
+        is the covariance of all rows, while one of all observed cells may contradict the means.
+        """
+        agreement = state.agreement
+        rows, groups = agreement.used, float(agreement.groups.sum())
+        share = min(0.5, 0.5 * MAX_ROWS / max(rows, 1.0))
+        whys = [not_judged(s, rows, groups) if s.k > 1 else "one cluster" for s in scores]
+        judged = [i for i, why in enumerate(whys) if not why]
+        if not judged:
+            return [unjudged(s, why) for s, why in zip(scores, whys, strict=True)]
+
+        def varied() -> Steps[Any]:
+            if within[0] is not None:
+                return None
+            # down: a key; up: sums and products of both halves of every split
+            question = AskHalfCovariance(agreement.mean, 2 * SPLITS, state.seed, share)
+            return (yield from total(sites, question))
+
+        first: list[Steps[Any]] = [varied(), histograms(sites, agreement, covariance)]
+        by_half, cells = yield from together(first)
+
+        def halves(i: int) -> Steps[Replication]:
+            inside, sums_of = within[i], AskHalfSums if within[i] is None else AskObservedHalfSums
+
+            def total_of(shares: FloatArray, means: FloatArray) -> FloatArray:
+                return by_half.matrices() if inside is None else inside + between(shares, means)
+
+            mass = None if inside is not None else by_half.mass
+            return replicate(sites, state.inner[i].centers, state.seed, share, total_of, sums_of, mass)
+
+        replications = yield from together([halves(i) for i in judged])
+        found = dict(zip(judged, replications, strict=True))
+        compared = [i for i in judged if not early_fault(scores[i], found[i])]
+        rng = np.random.default_rng(state.seed)
+        references = make_references(agreement, cells, covariance, rng) if compared else None
+        return [
+            judge(s, found[i], references.scores(s.k) if references and i in compared else None)
+            if i in found
+            else unjudged(s, whys[i])
+            for i, s in enumerate(scores)
+        ]
 
     def finished(self, state: AnalysisState) -> bool:
         if self.certify and state.bound is None and not state.uncertified:

@@ -1,19 +1,25 @@
 """Choice of k: are there clusters at all, and if so how many?
 
-Two figures decide. The gain says how much more likely the rows are as k clusters of one shape than as one
-blob, per row: the sum of (n_j / n) log(n_j / n) over clusters, and half of log det T - log det W, where T and
-W are the covariances of all rows and within clusters, in the space that the centres of the largest k span
-(Symons, Clustering Criteria and Multivariate Normal Mixtures, Biometrics 37, 1981; with clusters of one size
-it is Marriott's k^2 det W, Biometrics 27, 1971). The border says whether rows thin out between clusters:
-pieces of one blob touch, whatever its shape. Both follow from sums.
+The data are compared with 20 reference tables: simulated tables that have the columns and correlations of the
+data and no clusters (reference_tables.py). A k passes if
+
+- clusters found in one half of the rows fit the other half better than in the references (replication.py),
+- its clusters are sharper than those of the references (Calinski-Harabasz),
+- the clusters of the two halves agree, and so do those of restarts,
+- rows thin out between clusters. This is a veto, never evidence: references know only correlations, so that
+  a bent cloud would look sharper than they do.
+
+Every k is compared with the references at the same k, so nothing depends on the largest k that is tried.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from unpooled.evaluation.reference_scores import ReferenceScores
+from unpooled.evaluation.replication import Replication, adjusted_rand
 from unpooled.protocol.algorithm import State, Steps, together, total
 from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter
@@ -21,6 +27,8 @@ from unpooled.protocol.questions.description import AskBorders, AskCrossing
 from unpooled.typing import FloatArray
 
 _NEAR = 1.05  # restarts within this factor of the best inertia count as solutions
+_MIN_DISCLOSED = 0.9  # share of the rows that must be seen to judge a k
+_POINTS = 10  # rows or groups that a cluster has at least, on average, to be judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +40,7 @@ class Scores(Message):
     mass: float  # rows in disclosed clusters
     inertia: float  # of these rows
     total_inertia: float  # inertia of these rows about their mean
+    ratio: float  # inertia between clusters, divided by the inertia within them
     calinski_harabasz: float
     davies_bouldin: float
     silhouette: float
@@ -53,10 +62,12 @@ def score(
     centers: FloatArray,
     restarts: FloatArray,
     sums_of: Callable[[FloatArray], Question[Any]] = AskClusterSums,
+    within_groups: FloatArray | None = None,
 ) -> Steps[Scores]:
     """Return the scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
 
-    ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``.
+    ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``. Of summary tables
+    ``within_groups`` (d,) is the variance within groups: borders are then estimated for the people in them.
     """
 
     def ask(question: Question[Any]) -> Steps[Any]:
@@ -82,6 +93,7 @@ def score(
         db = _davies_bouldin(centers[mass > 0], (scatter.distance[mass > 0] / mass[mass > 0]))
         silhouette = float(scatter.silhouette.sum() / n)
         counts = more.pop(0).counts
+        counts = counts if within_groups is None else _spread_out(counts, centers, within_groups)
         # where cells are missing, only the rows count that tell two clusters apart
         border, touching = _borders(counts, n if sums_of is AskClusterSums else float(counts.sum()))
     agreeing = [adjusted_rand(c) for c in more[-1].counts] if len(restarts) else []
@@ -91,6 +103,7 @@ def score(
         mass=n,
         inertia=float(scatter.inertia.sum()),
         total_inertia=within + between,
+        ratio=between / max(within, 1e-9 * (within + between), 1e-300),
         calinski_harabasz=ch,
         davies_bouldin=db,
         silhouette=silhouette,
@@ -119,30 +132,40 @@ def _borders(counts: FloatArray, rows: float) -> tuple[float, float]:
     return float(share[0]), float(np.sort(share[1:])[-2])
 
 
+def _spread_out(counts: FloatArray, centers: FloatArray, within: FloatArray) -> FloatArray:
+    """Counts (k, steps) of people by position, from those of groups by the position of their means.
+
+    The people of a group are spread about its mean with the variance ``within`` (d,). Those who lie beyond
+    the border count as far on this side of it, as if the neighbour sent as many back.
+
+    >>> two, even = np.array([[0.0], [8.0]]), np.array([[0, 0, 0, 4, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0.0]])
+    >>> _spread_out(even, two, np.array([1.0]))[0].round(2).tolist()
+    [0.02, 0.22, 0.97, 1.6, 0.97, 0.22, 0.02]
+    """
+    steps = counts.shape[1]
+    gaps = ((centers[:, None] - centers[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(gaps, np.inf)
+    nearest = gaps.argmin(axis=1)
+    ways = centers[nearest] - centers
+    length = np.maximum(gaps[np.arange(len(centers)), nearest], 1e-300)
+    deviation = 8 * np.sqrt((ways**2 @ within) / length) / np.sqrt(length)  # in steps, an eighth of the way
+    at = np.arange(steps)
+    spread = np.empty_like(counts)
+    for j, sd in enumerate(np.maximum(deviation, 1e-6)):
+        mirrored = 2 * steps - 1 - at  # where a person beyond the border counts
+        kernel = np.exp(-0.5 * ((at[:, None] - np.append(at, mirrored)[None]) / sd) ** 2)
+        below = np.arange(-4 * steps, 0)
+        kernel[:, 0] += np.exp(-0.5 * ((at[:, None] - below) / sd) ** 2).sum(axis=1)
+        both = kernel[:, :steps] + kernel[:, steps:]
+        spread[j] = counts[j] @ (both / both.sum(axis=1, keepdims=True))
+    return spread
+
+
 def _davies_bouldin(centers: FloatArray, width: FloatArray) -> float:
     gaps = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
     np.fill_diagonal(gaps, np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(((width[:, None] + width[None]) / gaps).max(axis=1).mean())
-
-
-def adjusted_rand(counts: FloatArray) -> float:
-    """Return the adjusted Rand index from a table of counts.
-
-    >>> adjusted_rand(np.array([[5.0, 0.0], [0.0, 7.0]]))
-    1.0
-    >>> round(adjusted_rand(np.array([[3.0, 2.0], [2.0, 3.0]])), 3)
-    -0.08
-    """
-
-    def pairs(values: FloatArray) -> float:
-        return float((values * (values - 1)).sum() / 2)
-
-    n = counts.sum()
-    both, rows, columns = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
-    expected = rows * columns / max(pairs(np.array([n])), 1e-300)
-    largest = (rows + columns) / 2
-    return 1.0 if largest == expected else (both - expected) / (largest - expected)
 
 
 def near_best(state: State) -> FloatArray:
@@ -154,15 +177,40 @@ def near_best(state: State) -> FloatArray:
     return near
 
 
-_MIN_DISCLOSED = 0.9  # share of the rows that must be seen to judge a k
-_POINTS = 5  # a cluster has at least as many on average
-_TIGHT = 1e-3  # smallest share of the variance within clusters: a category has none at all
-_SLACK = 0.03  # a smaller k is taken if its gain falls short by less than this, and this share
-_GAIN = 0.05  # clusters have at least this gain,
-_HALF = 0.5  # and this share of the largest gain of any k;
-_STABLE = 0.8  # restarts that are nearly as good have this adjusted Rand index on average;
-_BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this
-_CLEAR_GAIN, _CLEAR_BORDER, _CLEAR_TOUCHING = 0.1, 0.4, 0.5  # largest shortfall and borders of a clear k
+# A k passes if its split gain is so many standard deviations above that of the references,
+_DEVIATIONS = 3.0
+_MIN_DEVIATION = 0.02
+_SHARPER = 1.03  # its clusters are sharper than theirs by this factor,
+# (few deviations will do if they are much sharper: a category by itself has a large gain in references too)
+_FEW_DEVIATIONS, _MUCH_SHARPER = 1.0, 1.5
+_AGREEMENT = 0.6  # the clusters of two halves have this adjusted Rand index,
+_STABLE = 0.8  # those of restarts that are nearly as good have this one,
+_BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this. It is clear with these:
+_CLEAR_DEVIATIONS, _CLEAR_AGREEMENT, _CLEAR_BORDER, _CLEAR_TOUCHING = 5.0, 0.8, 0.4, 0.5
+_HANDFUL = 10  # a cluster of fewer rows is single rows far from the others
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement(Message):
+    """The judgement of one k; nan where a figure was not needed or could not be computed."""
+
+    k: int
+    replication: Replication
+    expected: float  # mean split gain of the references
+    deviation: float  # its standard deviation
+    sharper: float  # Calinski-Harabasz index, divided by that of the references
+    not_judged: str  # why there is no judgement; "" if there is one
+    fault: str  # the condition that does not hold; "" if the k passes
+
+    @property
+    def passes(self) -> bool:
+        """Whether the k passes: its clusters are reproduced."""
+        return not self.fault and not self.not_judged
+
+    @property
+    def deviations(self) -> float:
+        """The split gain, in standard deviations of the references above their mean."""
+        return (self.replication.gain - self.expected) / self.deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,99 +218,181 @@ class Choice(Message):
     """The chosen k, whether the data support its clusters, and the reasons."""
 
     scores: tuple[Scores, ...]  # one per k
-    gains: FloatArray  # (K,) per row; nan where there are too many columns for a covariance
+    judgements: tuple[Judgement, ...]  # one per k
     votes: dict[str, int]  # the k that each criterion names
     best: int  # index into scores
-    clear: bool  # there are clusters, and it is clear how many
-    reasons: tuple[str, ...]
+    verdict: str  # "clear", "unclear", "none" (no clusters) or "not judged"
+    support: tuple[str, ...]  # what speaks for the k
+    doubts: tuple[str, ...]  # what speaks against it, or against any k
+    also: tuple[int, ...]  # the other k that pass
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What speaks for the chosen k and against it, in words."""
+        verb = "passes" if len(self.also) == 1 else "pass"
+        others = [f"k = {_listed(self.also)} {verb} too"] if self.also else []
+        return (*self.support, *self.doubts, *others)
 
     @property
     def k(self) -> int:
         return self.scores[self.best].k
 
     @property
+    def clear(self) -> bool:
+        """Whether there are clusters, and it is clear how many."""
+        return self.verdict == "clear"
+
+    @property
     def none(self) -> bool:
         """Whether the rows fall into no clusters, for the values of k that were compared."""
-        return self.k == 1 and len(self.scores) > 1
+        return self.verdict == "none" and self.k == 1
+
+    @property
+    def judgement(self) -> Judgement:
+        """The judgement of the chosen k."""
+        return self.judgements[self.best]
 
 
-def gain(s: Scores, covariance: FloatArray, rows: float, basis: FloatArray) -> float:
-    """Return the gain of k clusters of one shape over one blob, per row, minus the price of their parameters.
+def not_judged(s: Scores, rows: float, points: float) -> str:
+    """Return why clusters cannot be judged, before any reference is made; "" if they can.
 
-    ``basis`` (r, d) spans the space in which the gain is computed.
+    ``points`` is the number of rows, or of groups of summary tables.
     """
-    full = s.sizes > 0
-    if full.sum() < 2 or not rows > 0:
-        return 0.0
-    shares = s.sizes[full] / rows  # suppressed rows count as within
-    means = s.means[full] @ basis.T
-    spread = np.sqrt(shares)[:, None] * (means - shares @ means / shares.sum())  # (k, r)
-    values, vectors = np.linalg.eigh(basis @ covariance @ basis.T)
-    kept = values > 1e-9 * values.max(initial=0.0)
-    between = spread @ (vectors[:, kept] / np.sqrt(values[kept]))  # in units of all rows
-    within = np.clip(1 - np.linalg.svd(between, compute_uv=False) ** 2, _TIGHT, 1.0)  # eigenvalues of W / T
-    price = (len(shares) - 1) * (kept.sum() + 1) * np.log(rows) / (2 * rows)  # as in the BIC
-    return float((shares * np.log(shares)).sum() - 0.5 * np.log(within).sum() - price)
+    if s.seen < s.k and s.mass > 0.999 * rows:
+        return f"{s.k - s.seen} of {s.k} clusters have no rows: there are fewer rows that differ"
+    if s.seen < s.k or s.mass < _MIN_DISCLOSED * rows:
+        share = 100 * (1 - s.mass / max(rows, 1.0))
+        return f"{share:.0f}% of the rows are in groups that are too small at their sites to be disclosed"
+    if s.k * _POINTS > points:
+        return "there are too few rows, or groups of rows, for as many clusters"
+    return ""
 
 
-def between(s: Scores) -> FloatArray:
-    """Return the covariance (d, d) of the clusters' means, weighted by their rows."""
-    shares = s.sizes / max(float(s.sizes.sum()), 1e-300)
-    apart = np.sqrt(shares)[:, None] * (s.means - shares @ s.means)
-    matrix: FloatArray = apart.T @ apart
-    return matrix
+def early_fault(s: Scores, replication: Replication) -> str:
+    """Return the condition that fails without a look at references; "" if there is none."""
+    few = [size for size in s.sizes if size < _HANDFUL]
+    if few:
+        return f"a cluster has fewer than {_HANDFUL} rows, far from all others"
+    if s.border > _BORDER or s.touching > _TOUCHING:
+        return "rows do not thin out between the clusters"
+    if replication.gain <= 0:
+        return "one blob describes the rows as well"
+    if replication.agreement < _AGREEMENT:
+        return "the two halves of the rows give other clusters"
+    if s.stability < _STABLE:
+        return "restarts that are as good give other clusters"
+    return ""
 
 
-def spanned(scores: list[Scores]) -> FloatArray:
-    """Return the directions (r, d) in which the clusters of the largest k differ."""
-    means = scores[-1].means[scores[-1].sizes > 0]
-    _, lengths, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
-    basis: FloatArray = directions[lengths > 1e-9 * lengths.max(initial=1e-300)]
-    return basis
+def judge(s: Scores, replication: Replication, references: ReferenceScores | None) -> Judgement:
+    """Return the judgement of one k; ``references`` are not needed if a condition fails without them."""
+    nan = float("nan")
+    fault = early_fault(s, replication)
+    if references is None:
+        return Judgement(s.k, replication, nan, nan, nan, "", fault)
+    expected = float(references.gains.mean())
+    deviation = max(float(references.gains.std(ddof=1)), _MIN_DEVIATION)
+    usual = float(np.exp(np.log(np.maximum(references.ratios, 1e-12)).mean()))
+    sharper = s.ratio / usual
+    enough = _FEW_DEVIATIONS if sharper >= _MUCH_SHARPER else _DEVIATIONS
+    if not fault and (replication.gain < expected + enough * deviation or sharper < _SHARPER):
+        fault = "simulated tables without clusters look the same"
+    return Judgement(s.k, replication, expected, deviation, sharper, "", fault)
 
 
-def choose(
-    scores: list[Scores],
-    rows: float,
-    covariance: FloatArray | None,
-    points: float | None = None,
-    within: Mapping[int, FloatArray] | None = None,
-) -> Choice:
-    """Recommend a k from the scores of every k, and the covariance of all rows if there is one.
+def unjudged(s: Scores, why: str) -> Judgement:
+    """Return the judgement of a k that cannot be judged."""
+    nan = float("nan")
+    return Judgement(s.k, Replication(nan, nan), nan, nan, nan, why, "")
 
-    ``within`` is the covariance within clusters by k, where cells are missing: with that of the means it is
-    the covariance of all rows, while one of all observed cells may contradict the means.
 
-    k = 1 is added where it is not among several k: "no clusters" is an answer too. ``points`` is the number
-    of rows that were clustered, where they are groups.
+def choose(scores: Sequence[Scores], judgements: Sequence[Judgement]) -> Choice:
+    """Recommend a k from the scores and the judgements of every k.
+
+    k = 1 is added where it is not among several k: "no clusters" is an answer too.
     """
-    if covariance is not None and not np.trace(covariance) > 0:
-        covariance = None
+    scores, judgements = list(scores), list(judgements)
     if len(scores) > 1 and scores[0].k > 1:
-        scores = [_one(scores[0]), *scores]
-    gains = np.full(len(scores), np.nan)
-    if covariance is not None:
-        basis = spanned(scores)
-        matrices = [within[s.k] + between(s) if within and s.k in within else covariance for s in scores]
-        gains = np.array([gain(s, m, rows, basis) for s, m in zip(scores, matrices, strict=True)])
-    if len(scores) == 1:
-        doubts = _doubts(scores[0], float(gains[0]), rows) or _overlap(scores[0]) if scores[0].k > 1 else []
-        reasons = doubts or ["k was given", *_good(scores[0])]
-        return Choice(tuple(scores), gains, {}, 0, not doubts, tuple(reasons))
-    judged = _seen(scores, rows, rows if points is None else points)
-    votes = _votes([scores[i] for i in judged], gains[judged])
-    min_gain = _HALF * float(np.nanmax(gains[judged], initial=0.0))
-    better = [
-        i
-        for i in judged
-        if scores[i].k > 1 and not gains[i] < min_gain and not _doubts(scores[i], float(gains[i]), rows)
+        scores, judgements = [_one(scores[0]), *scores], [unjudged(_one(scores[0]), ""), *judgements]
+    tried = [i for i, s in enumerate(scores) if s.k > 1]
+    judged = [i for i in tried if not judgements[i].not_judged]
+    passing = [i for i in judged if judgements[i].passes]
+    votes = _votes([scores[i] for i in judged]) if len(tried) > 1 else {}
+
+    def result(best: int, verdict: str, doubts: Sequence[str]) -> Choice:
+        support = _support(judgements[best]) if best in passing else []
+        also = tuple(judgements[i].k for i in passing if i != best)
+        return Choice(
+            tuple(scores), tuple(judgements), votes, best, verdict, tuple(support), tuple(doubts), also
+        )
+
+    if not tried:
+        return result(0, "clear", ())
+    if not judged:
+        sharpest = max(tried, key=lambda i: (np.nan_to_num(scores[i].silhouette, nan=-1.0), -i))
+        return result(sharpest, "not judged", [*dict.fromkeys(judgements[i].not_judged for i in tried)])
+    if not passing:
+        best = 0 if scores[0].k == 1 else max(judged, key=lambda i: scores[i].silhouette)
+        return result(best, "none", _faults([judgements[i] for i in tried]))
+    best = max(passing, key=lambda i: (scores[i].silhouette * judgements[i].sharper, -i))
+    k, doubts = scores[best].k, _doubts(scores[best], judgements[best])
+    if len(tried) > 1 and best == tried[-1]:
+        doubts.append(f"{k} is the largest k that was tried; there may be more clusters")
+    elif best == judged[-1] and best != tried[-1]:
+        doubts.append(f"k above {k} was not judged: {judgements[best + 1].not_judged}")
+    return result(best, "unclear" if doubts else "clear", doubts)
+
+
+def _support(j: Judgement) -> list[str]:
+    """The reasons for a k that passes."""
+    gain, agreement = j.replication.gain, j.replication.agreement
+    return [
+        f"the clusters are sharper than those of simulated tables without clusters (gain {gain:.2f}, "
+        f"simulated {j.expected:.2f} ± {j.deviation:.2f})",
+        f"clusters found in one half of the rows hold in the other half (agreement {agreement:.2f} of 1)",
     ]
-    if not better:
-        return _none(scores, gains, votes, judged)
-    best = _leading(scores, gains, better)
-    doubts = _rivals(scores, gains, judged, best)
-    reasons = doubts or [_compared(scores, gains, best), *_good(scores[best])]
-    return Choice(tuple(scores), gains, votes, best, not doubts, tuple(reasons))
+
+
+def _doubts(s: Scores, j: Judgement) -> list[str]:
+    """What keeps a k that passes from being clear."""
+    doubts = []
+    if j.deviations < _CLEAR_DEVIATIONS and j.sharper < _MUCH_SHARPER:
+        doubts.append("the clusters are not much sharper than those of simulated tables")
+    if j.replication.agreement < _CLEAR_AGREEMENT:
+        doubts.append("many rows change their cluster from half to half")
+    if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
+        doubts.append("clusters run into each other, many rows lie at their borders")
+    return doubts
+
+
+def _faults(judgements: Sequence[Judgement]) -> list[str]:
+    """For every k the condition that fails, as in "k = 2 to 4: ..."."""
+    by_fault: dict[str, list[int]] = {}
+    for j in judgements:
+        by_fault.setdefault(j.fault or f"nothing was judged: {j.not_judged}", []).append(j.k)
+    if len(by_fault) == 1:
+        return [next(iter(by_fault))]
+    return [f"for k = {_listed(ks)} {fault}" for fault, ks in by_fault.items()]
+
+
+def _listed(ks: Sequence[int]) -> str:
+    """Numbers in words, neighbours as a range.
+
+    >>> _listed([2, 3, 4, 7]), _listed([2, 3]), _listed([5])
+    ('2 to 4 and 7', '2 and 3', '5')
+    """
+    runs: list[list[int]] = []
+    for k in ks:
+        if runs and runs[-1][-1] == k - 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    words = [
+        word
+        for run in runs
+        for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(k) for k in run])
+    ]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _one(like: Scores) -> Scores:
@@ -274,6 +404,7 @@ def _one(like: Scores) -> Scores:
         k=1,
         seen=1,
         inertia=like.total_inertia,
+        ratio=nan,
         calinski_harabasz=nan,
         davies_bouldin=nan,
         silhouette=nan,
@@ -286,113 +417,10 @@ def _one(like: Scores) -> Scores:
     )
 
 
-def _blob(s: Scores, gained: float) -> str:
-    """The reason why these clusters are no better than pieces of one blob; empty if they are."""
-    if gained <= _GAIN:
-        return f"one blob describes the rows as well as {s.k} clusters do"
-    if s.border > _BORDER or s.touching > _TOUCHING:
-        return "rows do not thin out between the clusters: they are pieces of larger ones"
-    return ""
-
-
-def _leading(scores: list[Scores], gains: FloatArray, better: list[int]) -> int:
-    """The smallest k whose gain is nearly the largest; without gains the largest silhouette."""
-    if np.isnan(gains[better]).all():
-        return max(better, key=lambda i: float(np.nan_to_num(scores[i].silhouette, nan=-1.0)))
-    largest = float(gains[better].max())
-    return next(i for i in better if gains[i] >= largest - _SLACK - _SLACK * largest)
-
-
-def _none(scores: list[Scores], gains: FloatArray, votes: dict[str, int], judged: list[int]) -> Choice:
-    """The answer that there are no clusters: k = 1 where it was compared, else the best of what there is."""
-    tried = [i for i in judged if scores[i].k > 1]
-    ones = [i for i in judged if scores[i].k == 1]
-    best = ones[0] if ones else max(tried, key=lambda i: float(np.nan_to_num(gains[i], nan=-np.inf)))
-    span = f"{scores[tried[0]].k} to {scores[tried[-1]].k}" if len(tried) > 1 else "those that were tried"
-    top = max(tried, key=lambda i: float(np.nan_to_num(gains[i], nan=-np.inf)), default=best)
-    if not votes or not tried:
-        why = "the sites disclose too little to judge any k"
-    elif gains[top] <= _GAIN:
-        why = f"one blob describes the rows as well as any k from {span}"
-    elif scores[top].stability < _STABLE:
-        why = f"for every k from {span} equally good restarts cut the rows in other places"
-    else:
-        why = f"for every k from {span} rows do not thin out between the clusters, as if one blob were cut"
-    return Choice(tuple(scores), gains, votes, best, False, (why,))
-
-
-def _votes(scores: list[Scores], gains: FloatArray) -> dict[str, int]:
-    """The k that each criterion names, among the k whose clusters are all seen, and most of their rows."""
-    named = {"gain": gains}
-    for name, sign in (("silhouette", 1), ("calinski_harabasz", 1), ("davies_bouldin", -1)):
+def _votes(scores: Sequence[Scores]) -> dict[str, int]:
+    """The k that each criterion names, among the k that were judged."""
+    named: dict[str, FloatArray] = {}
+    for name, sign in (("calinski_harabasz", 1), ("davies_bouldin", -1), ("silhouette", 1)):
         named[name.replace("_", "-")] = np.array([sign * getattr(s, name) for s in scores])
-    known = {name: named[name] for name in sorted(named) if not np.isnan(named[name]).all()}
+    known = {name: values for name, values in named.items() if not np.isnan(values).all()}
     return {name: scores[int(np.nanargmax(values))].k for name, values in known.items()}
-
-
-def _seen(scores: list[Scores], rows: float, points: float) -> list[int]:
-    """Indices of comparable scores: all clusters are seen and have points, with most rows if possible."""
-    whole = [i for i, s in enumerate(scores) if s.seen == s.k and s.k <= max(points / _POINTS, 1.0)]
-    return [i for i in whole if scores[i].mass >= _MIN_DISCLOSED * rows] or whole or list(range(len(scores)))
-
-
-def _overlap(s: Scores) -> list[str]:
-    if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
-        return ["clusters run into each other, many rows lie at their borders"]
-    return []
-
-
-def _rivals(scores: list[Scores], gains: FloatArray, judged: list[int], best: int) -> list[str]:
-    """Doubts about the best k beside the other k."""
-    s, doubts = scores[best], []
-    higher = [i for i in judged if i != best and gains[i] > gains[best] - _SLACK]
-    near = [i for i in higher if scores[i].stability >= _STABLE and not _blob(scores[i], float(gains[i]))]
-    if near:
-        others = " or ".join(f"{scores[i].k}" for i in near[:3])
-        doubts.append(f"{others} clusters describe the rows about as well")
-    elif higher and max(gains[higher]) > gains[best] + _CLEAR_GAIN:
-        doubts.append(f"{s.k} clusters are separate, but finer groups within them may matter")
-    doubts += _overlap(s)
-    if best == len(scores) - 1 and len(judged) > 1:
-        doubts.append(f"{s.k} is the largest k that was tried; there may be more clusters")
-    elif best == max(judged):
-        doubts.append(f"k above {s.k} cannot be judged: there are too few rows, or sites disclose too few")
-    return doubts
-
-
-def _compared(scores: list[Scores], gains: FloatArray, best: int) -> str:
-    """The reason for the best k: its gain beside the gains of the neighbouring k."""
-    if np.isnan(gains[best]):
-        return f"{scores[best].k} clusters have the largest silhouette ({scores[best].silhouette:.2f})"
-    beside = [i for i in (best - 1, best + 1) if 0 <= i < len(scores) and scores[i].k > 1]
-    compared = [f"gain {gains[best]:.2f}", *(f"{gains[i]:.2f} for k = {scores[i].k}" for i in beside)]
-    return f"{scores[best].k} clusters describe the rows best ({', '.join(compared)})"
-
-
-def _doubts(s: Scores, gained: float, rows: float) -> list[str]:
-    doubts = []
-    empty = s.k - s.seen
-    if empty and s.mass > 0.999 * rows:
-        doubts.append(f"{empty} of {s.k} clusters have no rows: there are fewer rows that differ")
-    if s.mass < _MIN_DISCLOSED * rows:
-        share = 100 * (1 - s.mass / max(rows, 1.0))
-        doubts.append(
-            f"{share:.0f}% of the rows are in groups that are too small at their sites to be disclosed"
-        )
-    blob = _blob(s, gained)
-    if blob:
-        doubts.append(blob)
-    if s.stability < _STABLE:
-        doubts.append(
-            f"restarts that are as good disagree about the clusters (agreement {s.stability:.2f} of 1)"
-        )
-    return doubts
-
-
-def _good(s: Scores) -> list[str]:
-    reasons = []
-    if np.isfinite(s.border):
-        reasons.append(f"rows thin out between them (borders hold {100 * s.border:.0f}% of the densest part)")
-    if s.restarts:
-        reasons.append(f"restarts agree about the clusters (agreement {s.stability:.2f} of 1)")
-    return reasons

@@ -21,6 +21,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.messages import Question
 from unpooled.protocol.questions import description as figures
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, AskScatter
+from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
@@ -44,6 +45,9 @@ DESCRIBE = (
     AskObservedCovariance,
     AskObservedProfile,
     AskObservedSums,
+    AskHalfCovariance,
+    AskHalfSums,
+    AskObservedHalfSums,
 )
 NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # always allowed: the privacy budget limits them
 

@@ -28,7 +28,7 @@ def _show_clusters(result: "ClusterResult", console: Console) -> None:
     if len(result.choice.scores) > 1:
         console.print()
         console.print(_scores(result))
-        console.print(_deciding(result))
+        console.print(_DECIDING)
     console.print()
     for line in notes(result):
         console.print(escape(line))
@@ -74,13 +74,16 @@ def _count(rows: float) -> str:
 
 def _scores(result: "ClusterResult") -> Table:
     table = Table(title="Choice of k (* what a criterion would take)")
-    heads = ["k", "inertia per row", "gain", "border", "stability"]
+    heads = ["k", "inertia per row", "gain", "simulated", "halves", "border"]
     heads += ["silhouette", "calinski harabasz", "davies bouldin"]
     for head in heads:
         table.add_column(head, justify="right")
     votes, c = result.choice.votes, result.choice
     for i, s in enumerate(c.scores):
-        cells = [str(s.k), f"{s.per_row:.4g}", f"{c.gains[i]:.2f}", f"{s.border:.2f}", f"{s.stability:.2f}"]
+        j = c.judgements[i]
+        cells = [str(s.k), f"{s.per_row:.4g}", f"{j.replication.gain:.2f}"]
+        cells += ["nan" if j.expected != j.expected else f"{j.expected:.2f} ± {j.deviation:.2f}"]
+        cells += [f"{j.replication.agreement:.2f}", f"{s.border:.2f}"]
         cells += [f"{s.silhouette:.3f}", f"{s.calinski_harabasz:.1f}", f"{s.davies_bouldin:.3f}"]
         cells = ["-" if cell == "nan" else cell for cell in cells]
         for name, k in votes.items():
@@ -90,15 +93,12 @@ def _scores(result: "ClusterResult") -> Table:
     return table
 
 
-def _deciding(result: "ClusterResult") -> str:
-    """Return a sentence on the figures that decide about k."""
-    gain = "gain (how much better than one group k clusters describe the rows)"
-    if not any(value == value for value in result.choice.gains[1:]):  # with very many columns there is none
-        gain = "silhouette"
-    return (
-        f"Deciding figures: {gain}, border (rows between clusters: 0 none, 1 as many as where they are "
-        "densest), stability (agreement of restarts: 1 full)."
-    )
+_DECIDING = (
+    "Deciding figures: gain (how well the clusters of one half of the rows fit the other half) against that "
+    "of simulated tables without clusters, halves (agreement of the clusters of two halves: 1 full), border "
+    "(rows between clusters: 0 none, 1 as many as where they are densest). A k without a simulated gain "
+    "fails by another condition."
+)
 
 
 def notes(result: "ClusterResult") -> list[str]:

@@ -19,6 +19,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "unpooled": __version__,
         "headline": " ".join(result.headline()),
         "k": result.k,
+        "verdict": c.verdict,
         "clear": c.clear,
         "no_clusters": c.none,
         "reasons": list(c.reasons),
@@ -28,9 +29,13 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 **{f: getattr(s, f) for f in _SCORES},
                 "rows_disclosed": s.mass,
                 "border": s.border,
-                "gain": float(gain),
+                "gain": j.replication.gain,
+                "simulated_gain": j.expected,
+                "simulated_deviation": j.deviation,
+                "agreement_of_halves": j.replication.agreement,
+                "passes": j.passes and s.k > 1,
             }
-            for s, gain in zip(c.scores, c.gains, strict=True)
+            for s, j in zip(c.scores, c.judgements, strict=True)
         ],
         "rows": a.used,
         "rows_suppressed": result.suppressed,

@@ -26,8 +26,12 @@ def curve(
     vote: int | None = None,
     low: float | None = None,
     log: bool = False,
+    ranges: Sequence[tuple[float, float, float]] = (),
 ) -> str:
-    """Return a line over k or over rounds; a ring marks the chosen k, a star the criterion's choice."""
+    """Return a line over k or over rounds; a ring marks the chosen k, a star the criterion's choice.
+
+    ``ranges`` are bars (x, low, high) beside it.
+    """
     known = [
         (x, math.log10(y) if log else y)
         for x, y in zip(xs, ys, strict=True)
@@ -35,7 +39,7 @@ def curve(
     ]
     if not known:
         return ""
-    values = [y for _, y in known]
+    values = [*(y for _, y in known), *(y for _, *ends in ranges for y in ends)]
     floor = min(values) if low is None else min(low, min(values))
     margin = 0.08 * (max(values) - floor) or 0.1 * abs(max(values)) or 1.0
     edge = 0.05 * (max(xs) - min(xs))
@@ -52,6 +56,8 @@ def curve(
     if log:
         y_ticks = _log_ticks(*plane.y)
     parts = [plane.axes(x_ticks, y_ticks, x_name, log=log)]
+    for x, bottom, top in ranges:
+        parts.append(path([plane.at(x, bottom), plane.at(x, top)], "range"))
     parts.append(path([plane.at(x, y) for x, y in known], "curve"))
     marks = len(known) <= 40
     for x, y in known:
@@ -118,11 +124,19 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
             0.0,
         ),
         (
-            "Gain over one cluster",
-            "higher is better; 0: as good as one cluster",
-            list(map(float, c.gains)),
-            votes.get("gain"),
+            "Gain in the other half",
+            "line: the clusters of one half of the rows, in the other half; bars: simulated tables without "
+            "clusters, 3 deviations up and down",
+            [j.replication.gain for j in c.judgements],
             None,
+            None,
+        ),
+        (
+            "Agreement of the two halves",
+            "1: both halves give the same clusters; a high agreement alone proves nothing",
+            [j.replication.agreement for j in c.judgements],
+            None,
+            0.0,
         ),
         (
             "Rows at the borders",
@@ -154,11 +168,17 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
         ),
         ("Stability over restarts", "1: all good restarts agree", [s.stability for s in c.scores], None, 0.0),
     ]
-    return [
-        (title, hint, drawn)
-        for title, hint, ys, vote, low in criteria
-        if (drawn := curve(ks, ys, f"{title} by k", "k", chosen=float(result.k), vote=vote, low=low))
+    bars = [
+        (float(j.k), j.expected - 3 * j.deviation, j.expected + 3 * j.deviation)
+        for j in c.judgements
+        if math.isfinite(j.expected)
     ]
+    drawn = []
+    for title, hint, ys, vote, low in criteria:
+        ranges = bars if title == "Gain in the other half" else ()
+        chart = curve(ks, ys, f"{title} by k", "k", chosen=float(result.k), vote=vote, low=low, ranges=ranges)
+        drawn += [(title, hint, chart)] if chart else []
+    return drawn
 
 
 def _map(result: ClusterResult) -> str:

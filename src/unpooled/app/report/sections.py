@@ -265,8 +265,12 @@ def choice(result: ClusterResult) -> str:
     if len(c.scores) == 1:
         return _fixed_k(result)
     drawn = cards([*charts.choice(result), _tree(result)])
-    unclear = "k-means finds no clusters." if c.none else f"No k is clearly right; {c.k} is used."
-    verdict = f"k = {c.k} is recommended." if c.clear else unclear
+    verdict = {
+        "clear": f"k = {c.k} is recommended.",
+        "unclear": f"k = {c.k} is the best supported, and it is not clear.",
+        "none": "k-means finds no clusters.",
+        "not judged": f"Whether there are clusters was not judged; k = {c.k} is used.",
+    }[c.verdict]
     lead = (
         f"<b>{verdict}</b> {sentence(c.reasons)} The star marks the k that a criterion prefers, "
         "the ring the k that is used."
@@ -285,12 +289,14 @@ def _fixed_k(result: ClusterResult) -> str:
         ("silhouette (simplified)", f"{s.silhouette:.3f}"),
         ("Calinski-Harabasz", f"{s.calinski_harabasz:.1f}"),
         ("Davies-Bouldin", f"{s.davies_bouldin:.3f}"),
-        ("gain over one cluster", figure(float(c.gains[0]))),
+        ("gain in the other half", figure(c.judgement.replication.gain)),
+        ("gain of simulated tables", figure(c.judgement.expected)),
+        ("agreement of the two halves", figure(c.judgement.replication.agreement)),
         ("rows at the borders", figure(s.border)),
         ("stability over restarts", f"{s.stability:.2f}"),
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items if value not in ("nan", "-"))
-    lead = f"The job asked for k = {c.k}; <code>-k auto</code> compares. {sentence(c.reasons[c.clear :])}"
+    lead = f"The job asked for k = {c.k}; <code>-k auto</code> compares. {sentence(c.reasons)}"
     return section("Number of clusters", f"<dl>{rows}</dl>{cards([_tree(result)])}", lead, "choice")
 
 
