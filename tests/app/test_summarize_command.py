@@ -91,7 +91,10 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
             "Use --person patient to combine the rows of a person, or --one-row-per-person if",
         ),
         (("--one-row-per-person",), "seem to identify people: patient (200 different values in"),
-        (("--one-row-per-person", "--person", "patient"), "Use either --person or --one-row-per-person"),
+        (
+            ("--one-row-per-person", "--person", "patient"),
+            "Declare only one of person and one_row_per_person",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):

@@ -179,6 +179,41 @@ def test_lost_rules_are_not_replaced_by_the_default_ones(federation, tmp_path):
         assert not SiteFolder(tmp_path / "b").has_settings
 
 
+@pytest.mark.parametrize(
+    ("words", "policy", "says"),
+    [
+        ((), "", "nobody declared which rows belong to one person"),
+        ((), "auto_approve = true", "nobody declared which rows belong to one person"),
+        (("--person", "who"), "one_row_per_person = true", "the policy has [protect] one_row_per_person"),
+        (("--one-row-per-person",), 'person = "who"', "the policy has [protect] person = 'who'"),
+        (("--one-row-per-person",), "", "some people seem to have several rows"),
+        (("--person", "name"), "", "no column 'name'"),
+        (("--data", "lost.csv"), 'mode = "raw"', "lost.csv"),
+    ],
+)
+def test_a_site_that_cannot_join_with_its_data_accepts_no_invitation(
+    federation, tmp_path, words, policy, says
+):
+    data, invitation = tmp_path / "b.csv", invite(federation, "b")
+    ages = (f"{40 + i % 31}" for i in range(20))
+    data.write_text("who,age\n" + "".join(f"p{i},{age}\n" * 3 for i, age in enumerate(ages)))
+    (tmp_path / "rules.toml").write_text(f"format = 1\n[protect]\n{policy}\n")
+    words = (*(() if "--data" in words else ("--data", str(data))), *words)
+    words = (*words, *(("--policy", str(tmp_path / "rules.toml")) if policy else ()))
+    result = CliRunner().invoke(app, ["site", "join", str(tmp_path / "b"), str(invitation), *words])
+    assert result.exit_code == 1, result.output
+    assert says in " ".join(result.output.split())
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_site_without_data_accepts_no_invitation(federation, tmp_path):
+    assert CliRunner().invoke(app, ["site", "init", str(tmp_path / "b")]).exit_code == 0
+    words = ["site", "join", str(tmp_path / "b"), str(invite(federation, "b"))]
+    result = CliRunner().invoke(app, words)
+    assert "the site has no data yet" in " ".join(result.output.split())
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["policy.toml"]
+
+
 def test_a_thief_who_is_first_is_detected_and_the_site_learns_of_it(federation, tmp_path):
     """An intercepted invitation, used before the site; then used again after the site was admitted."""
     thief = joined(federation, "b", tmp_path / "thief")

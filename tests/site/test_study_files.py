@@ -177,7 +177,7 @@ def test_another_version_is_reported_before_anything_is_opened(site, place):
 
 def test_a_summary_table_that_nobody_approved_is_reported_to_the_coordinator_without_its_path(site, place):
     Path(site.policy).write_text("format = 1\n")
-    SummaryFolder(place.folder).make(site.table(), SummarySettings())
+    SummaryFolder(place.folder).make(site.table(), SummarySettings(one_row_per_person=True))
     end = SiteSession(site, terms_of(approved(place, study_of())))
     assert end.respond(SCHEMA) == "nobody at the site has approved its summary table yet"
 

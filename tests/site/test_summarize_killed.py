@@ -14,7 +14,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import TABLE, SummaryFolder
 
-AUTO = parse('format = 1\n[protect]\nmode = "summary"\nauto_approve = true')
+AUTO = parse('format = 1\n[protect]\nmode = "summary"\nauto_approve = true\none_row_per_person = true')
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "sqlite3.connect")
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 NAMED = Table.from_columns({"id": [f"P{i}" for i in range(40)], "x": ROWS[:, 0], "y": ROWS[:, 1]})
@@ -78,5 +78,5 @@ def test_a_summary_table_is_there_whole_or_not_at_all_wherever_its_maker_dies(tm
 def test_what_a_killed_maker_left_goes_with_the_next_summary_table(tmp_path):
     (tmp_path / ".summary.left").mkdir()
     (tmp_path / ".summary.left" / TABLE).write_text("half\n")
-    SummaryFolder(tmp_path).make(ROWS, SummarySettings())
+    SummaryFolder(tmp_path).make(ROWS, SummarySettings(one_row_per_person=True))
     assert not (tmp_path / ".summary.left").exists()
