@@ -8,8 +8,9 @@ analysis of variance on ranks). Two explanations are compared:
 - The values are a category, such as a ward. Few columns depend on it so much, and the others hardly: the ICC
   between wards or clinics is mostly below 0.05.
 
-Every other column adds the logarithm of how much more probable the first explanation makes what it shows. A
-small table adds little for each column, and a column that does not depend on the values counts against.
+Every other column adds the logarithm of how much more probable the first explanation makes what it shows: at
+most 0.8, and down to -1 for a column that does not depend on the values. A column of a small table adds
+little. Two columns that never change within a value, such as age and sex, add more.
 
 A value of an ordered column (age, dose) is compared with the line between its neighbours, because other
 columns may depend on it smoothly. The combinations of two columns, such as age and sex, are compared with the
@@ -38,11 +39,14 @@ _MIN_PEOPLE = 20  # from which a whole number for each of them is an id, and not
 # the two explanations
 _PEOPLE_ICC = (0.1, 0.3, 0.6, 0.9)  # of a column that depends on the person
 _OTHER_ICC = (0.0, 0.02, 0.04)  # of a column that does not, or hardly, depend on a category
-_PEOPLE_SHARE = 0.8  # share of the columns that depend on the person; the others are dates, visits, staff
+_PEOPLE_SHARE = 0.75  # share of the columns that depend on the person; the others are dates, visits, staff
 _OTHER_SHARE = 0.35  # share of the columns that depend on a category as much as on a person
-_ENOUGH = 1.2  # evidence: two columns that surely depend on the values, and none that does not
-_ENOUGH_ALONE = 5.0  # log of the likelihood ratio, if there is only one other column
-_BALANCED = -2.0  # standard deviations: a column that varies less between values than chance, as visits do
+_TWO_STEADY = 6.0  # how much more often two columns never change within a person than within a category
+_BALANCED = -4.0  # standard deviations below chance: a column is arranged by person, as visits 1, 2, 3 are
+_ENOUGH, _ENOUGH_OF_PAIRS = 0.3, 1.2  # evidence; there are many pairs, and chance favours some of them
+_ENOUGH_ALONE = 5.0  # log of the likelihood ratio, if a pair leaves only one other column
+
+# what is compared
 _MIN_VALUES = 8  # of a column that is judged by content: fewer show no difference from a category
 _MIN_REPEATED = 0.05  # share of the rows beyond the first of each value
 _PERSON_ROWS = 5  # of each person, if two columns identify people
@@ -52,7 +56,7 @@ _MIXED = 0.5  # smallest ratio of variances, of combinations of two columns to e
 _TARGETS, _PAIR_TARGETS = 16, 8  # columns by which single columns, and pairs, are judged
 _PAIRED, _PAIR_VALUES = 12, 200  # columns of which all pairs are judged, and their most values
 _PAIR_ROWS = 3  # fewest rows per combination
-_INDICATORS = 3  # most categories of a column that are looked at
+_INDICATORS = 4  # most categories of a column that are looked at
 
 
 class PersonColumns(NamedTuple):
@@ -209,7 +213,7 @@ def _columns(table: Table) -> list[_CodedColumn]:
         if ordered:
             x[there, 0] = ((np.cumsum(sizes) - sizes / 2) / rows)[inverse]
         else:
-            frequent = np.argsort(-sizes, kind="stable")[: min(len(distinct) - 1, _INDICATORS)]
+            frequent = np.argsort(-sizes, kind="stable")[:_INDICATORS]
             x = (codes[:, None] == frequent).astype(np.float64)
         columns.append(
             _CodedColumn(
@@ -259,7 +263,8 @@ def _evidence(effects: Sequence[_Effect]) -> float:
     """Return the log of how much more probable the effects are of people than of a category."""
     ratios = np.exp(np.clip([each.likelihood for each in effects], -50, 50))
     people = _PEOPLE_SHARE * ratios + 1 - _PEOPLE_SHARE
-    return float(np.log(people / (_OTHER_SHARE * ratios + 1 - _OTHER_SHARE)).sum())
+    evidence = float(np.log(people / (_OTHER_SHARE * ratios + 1 - _OTHER_SHARE)).sum())
+    return evidence + (np.log(_TWO_STEADY) if sum(each.steady for each in effects) >= 2 else 0.0)
 
 
 class _Variance(NamedTuple):
@@ -315,12 +320,13 @@ class _Values:
     places: FloatArray | None = None  # (count,) the values, if they are numbers in an order
 
     def effect(self, column: _CodedColumn) -> _Effect | None:
-        """Return how a column depends on the values; None if too few rows tell, or if it is balanced."""
+        """Return how a column depends on the values; None if too few rows tell."""
         m = self._means(column)
         found = None if m is None else self._variance(m)
-        if m is None or found is None or found.deviation(0) < _BALANCED:
+        if m is None or found is None:
             return None
-        return _Effect(column, found.likelihood, steady=not m.inside.any())
+        likelihood = np.inf if found.deviation(0) < _BALANCED else found.likelihood
+        return _Effect(column, likelihood, steady=not m.inside.any())
 
     def _means(self, column: _CodedColumn) -> _Means | None:
         known = (self.codes >= 0) & (column.codes >= 0)
@@ -386,7 +392,7 @@ def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> 
         others = [one for one in targets if one is not a and one is not b][:_PAIR_TARGETS]
         effects = [each for one in others if (each := values.effect(one))]
         only = [each.likelihood for each in effects] if len(effects) == 1 else []  # one column decides
-        if _evidence(effects) >= _ENOUGH or (only and only[0] >= _ENOUGH_ALONE):
+        if _evidence(effects) >= _ENOUGH_OF_PAIRS or (only and only[0] >= _ENOUGH_ALONE):
             yield PersonColumns((a.name, b.name), len(cells), rows)
 
 
