@@ -44,7 +44,7 @@ _OTHER_SHARE = 0.35  # share of the columns that depend on a category as much as
 _TWO_STEADY = 6.0  # how much more often two columns never change within a person than within a category
 _BALANCED = -4.0  # standard deviations below chance: a column is arranged by person, as visits 1, 2, 3 are
 _ENOUGH, _ENOUGH_OF_PAIRS = 0.3, 1.2  # evidence; there are many pairs, and chance favours some of them
-_ENOUGH_ALONE = 5.0  # log of the likelihood ratio, if a pair leaves only one other column
+_ENOUGH_ALONE = 3.0  # log of the likelihood ratio, if a pair leaves only one other column
 
 # what is compared
 _MIN_VALUES = 8  # of a column that is judged by content: fewer show no difference from a category

@@ -540,7 +540,7 @@ def _detach(place: "SiteMembership") -> None:
         time.sleep(0.1)
     typer.echo(
         f"running in the background for {place.name} (process {child.pid}); unpooled site stop {place.site} "
-        "stops it"
+        f"--federation {place.name} stops it"
     )
 
 

@@ -159,9 +159,15 @@ def settings_of(
         if value and option and value != option:
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
     if fixed.person and chosen.one_row_per_person:
-        raise PolicyError(f"--one-row-per-person: the policy has [protect] person = {fixed.person!r}")
+        raise PolicyError(
+            f"--one-row-per-person: the policy has [protect] person = {fixed.person!r}. Leave the option out, "
+            "or edit the policy."
+        )
     if fixed.one_row_per_person and chosen.person:
-        raise PolicyError("--person: the policy has [protect] one_row_per_person = true")
+        raise PolicyError(
+            "--person: the policy has [protect] one_row_per_person = true. Leave the option out, or edit the "
+            "policy."
+        )
     consumption = chosen.consumption or fixed.consumption
     check_declared(rules, consumption)
     return SummarySettings(
