@@ -100,11 +100,13 @@ def test_a_copy_of_a_folder_answers_nothing_even_if_it_never_joined(north, tmp_p
 
 def test_a_backup_has_the_id_of_a_folder_and_not_its_place(north, tmp_path):
     folder, data = north
+    (folder / "dpia.html").write_text("signed")
     run("site", "backup", folder, tmp_path / "b.tar.gz")
     known = folder_id(folder)
     shutil.rmtree(folder)
     run("site", "restore", tmp_path / "b.tar.gz", folder)
     assert folder_id(folder) == known
+    assert (folder / "dpia.html").read_text() == "signed"
     with pytest.raises(FolderMovedError, match="was restored"):  # even if it has the same inode again
         check_place(folder)
     run("site", "confirm", folder)

@@ -69,6 +69,7 @@ _KNOWN = re.compile(
             # a site, or a relay
             r"(settings|erasures|place)\.json",
             r"identity\.key",
+            r"dpia\.html",
             r"log(-\d{9}-\d{9})?\.jsonl",
             r"(ledger|registry)\.sqlite",
             rf"{_NAME}\.(toml|sql)",  # its rules and its query, where they are kept in the folder

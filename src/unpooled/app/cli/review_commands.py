@@ -188,8 +188,8 @@ def studies_lines(studies: "StudyFolder") -> list[str]:
     """Return a numbered line for each study that came to a site, with its state."""
     every = studies.every()
     return [
-        f"{number}. {one.display_state}: {one.study.title} ({one.study.purpose}); received {one.received} from "
-        f"{one.study.federation}, digest {one.study.digest[:16]}"
+        f"{number}. {one.display_state}: {one.study.title} ({one.study.purpose}); received {one.received} "
+        f"from {one.study.federation}, digest {one.study.digest[:16]}"
         for number, one in enumerate(every, start=1)
     ] or ["the site has not received a study yet"]
 

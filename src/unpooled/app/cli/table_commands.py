@@ -160,8 +160,8 @@ def settings_of(
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
     if fixed.person and chosen.one_row_per_person:
         raise PolicyError(
-            f"--one-row-per-person: the policy has [protect] person = {fixed.person!r}. Leave the option out, "
-            "or edit the policy."
+            f"--one-row-per-person: the policy has [protect] person = {fixed.person!r}. Leave the option "
+            "out, or edit the policy."
         )
     if fixed.one_row_per_person and chosen.person:
         raise PolicyError(
