@@ -85,7 +85,7 @@ def test_eight_tables_with_different_settings_are_not_made(north, tmp_path):
         assert not (tmp_path / f"south-{number}").exists()
 
 
-def test_a_copy_of_a_folder_answers_nothing_even_if_it_never_joined(north, tmp_path):
+def test_a_duplicate_of_a_folder_answers_nothing_even_if_it_never_joined(north, tmp_path):
     folder, _ = north
     run("site", "approve", folder, "--yes")
     copy = tmp_path / "copy"

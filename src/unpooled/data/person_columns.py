@@ -43,7 +43,7 @@ _PEOPLE_SHARE = 0.75  # share of the columns that depend on the person; the othe
 _OTHER_SHARE = 0.35  # share of the columns that depend on a category as much as on a person
 _TWO_STEADY = 6.0  # how much more often two columns never change within a person than within a category
 _BALANCED = -4.0  # standard deviations below chance: a column is arranged by person, as visits 1, 2, 3 are
-_ENOUGH, _ENOUGH_OF_PAIRS = 0.3, 1.2  # evidence; there are many pairs, and chance favours some of them
+_ENOUGH = 0.25  # evidence: people are 1.3 times as probable as a category
 _ENOUGH_ALONE = 3.0  # log of the likelihood ratio, if a pair leaves only one other column
 
 # what is compared
@@ -391,8 +391,8 @@ def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> 
         values = _PairValues(codes, len(cells), pair=(cells % a.count, cells // a.count))
         others = [one for one in targets if one is not a and one is not b][:_PAIR_TARGETS]
         effects = [each for one in others if (each := values.effect(one))]
-        only = [each.likelihood for each in effects] if len(effects) == 1 else []  # one column decides
-        if _evidence(effects) >= _ENOUGH_OF_PAIRS or (only and only[0] >= _ENOUGH_ALONE):
+        alone = len(effects) == 1 and effects[0].likelihood >= _ENOUGH_ALONE
+        if alone or (len(effects) > 1 and _evidence(effects) >= _ENOUGH):
             yield PersonColumns((a.name, b.name), len(cells), rows)
 
 
