@@ -1,5 +1,6 @@
 """The command line: what it prints, and how it fails."""
 
+import json
 import os
 import re
 import subprocess
@@ -79,17 +80,30 @@ def test_bash_completes_commands_and_options():
     assert "--method" in complete("unpooled fit --me", "2")
 
 
-@pytest.mark.parametrize("path", COMMAND_LIST, ids=" ".join)
-def test_a_command_without_the_packages_of_extras_ends_in_one_line(path, tmp_path):
-    """Every argument is an empty folder: the command fails, and never with a traceback."""
-    modules = "".join(f"sys.modules[{name!r}] = None; " for name in EXTRAS)
-    code = f"import sys; {modules}from unpooled.app.cli import app; app()"
-    arguments = [str(tmp_path) for one in COMMAND_LIST[path].params if not one.opts[0].startswith("-")]
-    done = subprocess.run([sys.executable, "-c", code, *path, *arguments], capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
-    if done.returncode == 1:
-        assert done.stderr.startswith("unpooled: ") or done.stderr == "Aborted.\n"  # it asks first
-        assert done.stderr.count("\n") == 1
+WITHOUT_EXTRAS = """
+import json, sys
+sys.modules.update(dict.fromkeys(json.loads(sys.argv[1])))
+from typer.testing import CliRunner
+from unpooled.app.cli import app
+done = [CliRunner().invoke(app, words) for words in json.loads(sys.argv[2])]
+print(json.dumps([[one.exit_code, one.stderr, repr(one.exception)] for one in done]))
+"""
+
+
+def test_commands_without_the_packages_of_extras_end_in_one_line(tmp_path):
+    """Every argument is an empty folder: the commands fail, and never with a traceback."""
+    every = []
+    for number, (path, command) in enumerate(COMMAND_LIST.items()):
+        (folder := tmp_path / str(number)).mkdir()
+        arguments = [str(folder) for one in command.params if not one.opts[0].startswith("-")]
+        every.append([*path, *arguments])
+    words = [sys.executable, "-c", WITHOUT_EXTRAS, json.dumps([*EXTRAS]), json.dumps(every)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    for command, (code, stderr, exception) in zip(every, json.loads(done.stdout), strict=True):
+        assert exception == "None" or exception.startswith("SystemExit("), (command, exception)
+        if code == 1:
+            assert stderr.startswith("unpooled: ") or stderr == "Aborted.\n", command  # it asks first
+            assert stderr.count("\n") == 1, command
 
 
 @pytest.mark.parametrize("group", ["site", "federation"])

@@ -127,7 +127,7 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
     membership.enrol()
     (tmp_path / "a" / "policy.toml").write_text("format = 1\n")
     SiteSettings("a", str(tmp_path / "a.csv"), str(tmp_path / "a")).write()
-    settings = SiteSettings.read(membership.settings_file)
+    settings = SiteSettings.read(membership.membership_file)
     assert (settings.site, settings.data) == ("a", str(tmp_path / "a.csv"))
     key, files = read_key(membership.path / "private.key"), len(list(membership.engine_folder.rglob("*.*")))
     identity = EngineIdentity(private_pem(key), "new", federation.root())
@@ -150,7 +150,7 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
         else:
             break
         finally:
-            assert SiteSettings.read(membership.settings_file) == settings
+            assert SiteSettings.read(membership.membership_file) == settings
             for path in membership.engine_folder.rglob("*.json"):
                 assert json.loads(path.read_text())
     assert ends == len(moved) > 5

@@ -13,13 +13,13 @@ from studies import study_of, terms_of
 from unpooled.app.cli import app
 from unpooled.data.schema import AskSchema
 from unpooled.federation.coordinator_run import append_log_heads, forked_logs, readmit
+from unpooled.federation.member_session import open_session
 from unpooled.federation.provisioning import supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
 from unpooled.federation.provisioning.enrolment_wire import server_context
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.provisioning.ingress import Ingress
 from unpooled.federation.provisioning.site_folder import SiteFolder
-from unpooled.federation.relay.relay_session import open_session
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response, countersignable
 from unpooled.protocol.messages import Refusal
@@ -291,13 +291,13 @@ def test_a_copied_folder_answers_nothing_until_an_officer_confirms_it(federation
     )
     assert message in join(copy, code=1)
     assert message in called("site", "status", copy, code=3)
-    session = open_session(membership.settings_file, signed(federation, "r"))
+    session = open_session(membership.membership_file, signed(federation, "r"))
     assert "moved or copied, and nobody there has confirmed it" in answer(session, copy)
     session.close()
     assert f"confirmed: the site lives on in {copy}" in called("site", "confirm", copy, "--by", "Dr. Low")
     assert "nothing to confirm" in called("site", "confirm", copy)
     join(copy)
-    session = open_session(membership.settings_file, signed(federation, "r"))
+    session = open_session(membership.membership_file, signed(federation, "r"))
     assert isinstance(answer(session, copy), bytes)
     session.close()
     assert verify(copy / "log.jsonl") == []
@@ -330,7 +330,7 @@ def test_two_folders_of_one_site_are_found_by_the_heads_of_their_logs(federation
     head = countersigned = ""
     for number, folder in enumerate((original, copy)):
         (membership,) = SiteFolder(folder).memberships()
-        session = open_session(membership.settings_file, signed(federation, f"r{number}"))
+        session = open_session(membership.membership_file, signed(federation, f"r{number}"))
         replies[folder] = codec.unwrap(answer(session, folder, f"r{number}", countersigned), expect=Response)
         session.close()
         head = replies[folder].head or head
@@ -406,7 +406,7 @@ def test_nothing_is_written_outside_of_the_folder(federation, join, table, tmp_p
         admitted(federation, join, link, "--data", table, "--person", "patient_id")
         approve(link)
         (membership,) = SiteFolder(link).memberships()
-        session = open_session(membership.settings_file, signed(federation, "r"))
+        session = open_session(membership.membership_file, signed(federation, "r"))
         assert isinstance(answer(session, link), bytes)
         session.close()
     finally:
@@ -414,6 +414,7 @@ def test_nothing_is_written_outside_of_the_folder(federation, join, table, tmp_p
     assert {path for path in everything(tmp_path) if parent / "north" not in path.parents} == before
 
 
+@pytest.mark.long
 def test_a_run_between_moved_folders(hospital_files, tmp_path):
     """After a first run the site is moved, and the federation is restored elsewhere from a backup.
 

@@ -13,13 +13,13 @@ from studies import private_study, study_of, terms_of
 from unpooled.app.cli import app
 from unpooled.data import Number, Preparation
 from unpooled.data.schema import AskSchema
+from unpooled.federation.member_session import open_session
 from unpooled.federation.provisioning import supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
 from unpooled.federation.provisioning.enrolment_wire import server_context
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.provisioning.ingress import Ingress
 from unpooled.federation.provisioning.site_folder import SiteFolder
-from unpooled.federation.relay.relay_session import open_session
 from unpooled.privacy.dp.accounting import gdp_mu
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol import codec
@@ -97,7 +97,7 @@ class Member:
         identity = identity_in(federation.path)
         study = study or study_of(run, identity, federation=federation.address.federation)
         self.call, self.run, self.folder = call, run, membership.site
-        self.session = open_session(membership.settings_file, terms_of(study, identity))
+        self.session = open_session(membership.membership_file, terms_of(study, identity))
 
     def ask(self, question=None, exchange=0, transform=None):
         part = Part("each" if question is None else "total", question or AskSchema(), transform, 0)

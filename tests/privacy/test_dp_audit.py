@@ -112,7 +112,15 @@ def _seeded(seeded_noise):
     """The noise of all tests here is drawn from a seed."""
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cells",
+        "moments",
+        pytest.param("fuzzy", marks=pytest.mark.long),
+        pytest.param("spread", marks=pytest.mark.long),
+    ],
+)
 def test_the_audit_passes_the_honest_and_catches_half_the_noise(name, monkeypatch):
     question = QUESTIONS[name]
     seen, charged = audit(question, monkeypatch, 1.0)

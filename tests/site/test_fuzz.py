@@ -23,7 +23,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, Protect
 
 
-@pytest.fixture(params=amounts(6_000, 1_000_000))
+@pytest.fixture(params=amounts(2_000, 1_000_000))
 def messages(request):
     return request.param
 

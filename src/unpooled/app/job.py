@@ -47,7 +47,7 @@ class RemoteRunOptions:
     contact: str = ""
     created: str = field(default_factory=lambda: now_and_later(EXPIRES)[0])
     expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
-    approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
+    approval_timeout: float = 0.0  # seconds to wait for approvals; 0: until the study expires
     federations: tuple[str, ...] = ()  # the sites that are federations themselves: they answer with totals
 
     def __post_init__(self) -> None:
@@ -59,8 +59,8 @@ class RemoteRunOptions:
             raise InputError(f"--quorum must be a share above 0 and up to 1, got {self.quorum}")
         if not 0 < self.deadline <= 86400:
             raise InputError(f"--deadline must be between 0 and 86400 seconds, got {self.deadline}")
-        if self.approval < 0:
-            raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval}")
+        if self.approval_timeout < 0:
+            raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval_timeout}")
 
 
 @dataclass(frozen=True)

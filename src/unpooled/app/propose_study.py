@@ -48,7 +48,7 @@ def propose_study(job: "Job", federation: "FederationFolder | None" = None) -> t
         run=remote.run,
         title=remote.title or title_of(job, name),
         purpose=remote.purpose or UNSTATED,
-        contact=remote.contact or account(),
+        contact=remote.contact or default_contact(),
         method=job.method,
         ks=job.ks,
         columns=() if isinstance(columns, str) else columns,
@@ -68,7 +68,7 @@ def propose_study(job: "Job", federation: "FederationFolder | None" = None) -> t
     return study, "" if sign is None else sign(signable(study.digest)).hex()
 
 
-def account() -> str:
+def default_contact() -> str:
     """Return the contact of a study without --contact: the account that proposes it."""
     return f"{account_name() or 'unknown account'} at {socket.gethostname()}"
 

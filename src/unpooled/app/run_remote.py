@@ -57,7 +57,7 @@ def task_and_terms(
         secure=job.secure,
         exact_sums=job.exact_sums,
         min_cluster_size=job.minimum,
-        approval_timeout=remote.approval or seconds_until(remote.expires),
+        approval_timeout=remote.approval_timeout or seconds_until(remote.expires),
         federations=remote.federations,
         keys=tuple(sorted((site, key) for site, key in (keys or {}).items() if site in remote.sites)),
     )

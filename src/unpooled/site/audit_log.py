@@ -179,7 +179,7 @@ class AuditLog(Recorder):
             policy=self._policy,
             ledger=self._mark(),
             **self._bound,
-            **({"downstream": exchange.downstream} if exchange.downstream else {}),
+            **({"downstream": exchange.member_failures} if exchange.member_failures else {}),
             **({"sum_members": list(exchange.sum_members)} if exchange.sum_members else {}),
             digest=sha256(payload).hexdigest(),
             payload=Base64Payload(payload),

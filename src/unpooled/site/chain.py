@@ -81,7 +81,7 @@ class Exchange:
     request: Request
     parts: tuple[AskedPart, ...] = field(init=False)  # without the stages of secure sums
     replies: tuple[Reply, ...] = ()  # one for each part of the request ("answer", "mask")
-    downstream: str = ""  # of a relay: which members did not answer, and why; only its log has this
+    member_failures: str = ""  # of a relay: which members did not answer, and why; only its log has this
     sum_members: tuple[SiteId, ...] = ()  # of a relay with fixed membership: the members of its sum
     sum_sites: int = 0  # the number of sites at or below those members
 

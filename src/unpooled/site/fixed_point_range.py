@@ -152,6 +152,7 @@ def stated_sizes(X: Any) -> dict[str | int, float]:
             part = X / np.where(largest > 0, largest, 1.0)  # squares of X itself may overflow
             sizes = np.round(4 * np.log10(largest * np.sqrt(np.mean(part**2, axis=0)))) / 4
         return {j: float(10**size) for j, size in enumerate(sizes)}
+    # the site asks itself, at its own opening, so that the sizes are those of its schema; nothing leaves
     schema = AskSchema().answer(SiteBatch(X, np.array([0, len(X)]), None, None))
     sizes_by_name: dict[str | int, float] = {
         name: float(10 ** (np.round(4 * size) / 4))

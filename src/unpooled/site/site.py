@@ -67,7 +67,8 @@ class Site(Endpoint):
     key
         The fingerprint of its public key; "": it has none.
     chain
-        The whole chain of a site under a policy (``open_site``), in place of guards, mask and accountant.
+        The whole chain of a site under a policy (``open_site``), in place of guards, mask, accountant and
+        threads. Its own step suppresses; ``min_cluster_size`` then only describes it.
 
     Examples
     --------

@@ -73,10 +73,14 @@ class SiteOnlyOptions(o.ReadingOptions):
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
     """Return the title, purpose, contact and dates of a study."""
-    from unpooled.app.propose_study import account, now_and_later
+    from unpooled.app.propose_study import default_contact, now_and_later
 
     created, end = now_and_later(expires)
-    texts = {"title": title.strip(), "purpose": purpose.strip(), "contact": contact.strip() or account()}
+    texts = {
+        "title": title.strip(),
+        "purpose": purpose.strip(),
+        "contact": contact.strip() or default_contact(),
+    }
     return {**texts, "created": created, "expires": end}
 
 
@@ -124,7 +128,7 @@ def run(
         quorum,
         deadline,
         wait,
-        approval=wait_approval,
+        approval_timeout=wait_approval,
         federations=federations,
         **study,
     )
@@ -177,7 +181,7 @@ def export_job(
         check_name(name, "site")
     study = _study(title, purpose, contact, expires)
     remote = RemoteRunOptions(
-        "", new_run_name(), tuple(sorted(site)), quorum, deadline, approval=wait_approval, **study
+        "", new_run_name(), tuple(sorted(site)), quorum, deadline, approval_timeout=wait_approval, **study
     )
     job = options.job(protect, remote=remote)
     assert job.remote is not None

@@ -1,4 +1,6 @@
-"""A finished job as one HTML page: no script, no network request; for light and dark screens and paper."""
+"""A finished job as one HTML page: for light and dark screens and paper.
+
+The page makes no network request. Its content-security policy allows its one inline script by its hash."""
 
 from unpooled.app.report.sections import page
 

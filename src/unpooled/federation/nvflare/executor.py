@@ -11,8 +11,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from unpooled.federation.member_session import open_session
 from unpooled.federation.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
-from unpooled.federation.relay.relay_session import open_session
 from unpooled.protocol import codec
 from unpooled.site.endpoint import PendingDecision
 from unpooled.site.session import RunTerms, SiteSession

@@ -44,12 +44,12 @@ __all__ = [
     "connected",
     "identity",
     "listen_at",
+    "membership_file",
     "refused_names",
     "seconds_since_contact",
     "server_command",
     "server_identity",
     "server_problem",
-    "settings_file",
     "site_command",
     "submitted_job",
     "write_console",
@@ -78,7 +78,7 @@ def site_command(folder: Path, address: Address, site: SiteId) -> list[str]:
     return die_with_parent.command(f"{_APP}.client.client_train", *options, *settings)
 
 
-def settings_file(folder: Path) -> Path:
+def membership_file(folder: Path) -> Path:
     """Return the path of a site's own settings, which the engine never sends."""
     return folder / "local" / SITE_FILE
 

@@ -24,7 +24,7 @@ TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"  # me
 CONSOLE_NAME = "coordinator@unpooled"
 _MAX_SITES = 1000
 _MAX_MESSAGE_BYTES = 2**31 - 2**21  # bytes of a message, as by the engine's default
-SITE_FILE = "unpooled.json"  # in local/: a site's data and policy, or a server's runs; never sent anywhere
+SITE_FILE = "unpooled.json"  # in local/: a site's MembershipFile, or a server's runs; never sent anywhere
 JOB_FILES = (
     "meta.json",
     "coordinator/config/config_fed_server.json",

@@ -60,9 +60,9 @@ class SiteMembership:
         return self.path / "engine"
 
     @property
-    def settings_file(self) -> Path:
+    def membership_file(self) -> Path:
         """The file that the engine's processes at the site read first: it names the site's folder."""
-        return self.engine.settings_file(self.engine_folder)
+        return self.engine.membership_file(self.engine_folder)
 
     @property
     def _key(self) -> Path:
@@ -76,9 +76,9 @@ class SiteMembership:
         if not self._key.exists():
             write_key(self._key, new_key())
         invitation.write(self.path / INVITATION)
-        self.settings_file.parent.mkdir(parents=True, exist_ok=True)
+        self.membership_file.parent.mkdir(parents=True, exist_ok=True)
         MembershipFile(invitation.site, invitation.authority, str(self.site), str(self.path)).write(
-            self.settings_file
+            self.membership_file
         )
 
     @property

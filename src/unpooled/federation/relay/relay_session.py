@@ -4,24 +4,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import unpooled.algorithms
-import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.relay.downstream import DownstreamFederation, DownstreamRun
 from unpooled.federation.relay.relay import Relay
-from unpooled.federation.relay.relay_settings import RelaySettings, downstream_task, forwarded_terms, is_relay
+from unpooled.federation.relay.relay_settings import RelaySettings, downstream_task, forwarded_terms
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.messages import SiteId
 from unpooled.site.identity import fingerprint_in, identity_in
-from unpooled.site.session import (
-    ANSWERING,
-    SETTINGS,
-    MembershipFile,
-    RunTerms,
-    SiteSession,
-    SiteSettings,
-    study_folder,
-)
+from unpooled.site.session import ANSWERING, study_folder
 from unpooled.site.study import Study
 from unpooled.site.study_guard import StudyGuard
 
@@ -86,10 +76,3 @@ class OpenRelay:
         """End the downstream run, with the run above."""
         for run in self._opened:
             run.close()
-
-
-def open_session(path: Path, terms: RunTerms) -> SiteSession:
-    """Open the session of a member for one run: of a site, or of a relay, as its folder's settings say."""
-    if is_relay(Path(MembershipFile.read(path).folder) / SETTINGS):
-        return SiteSession(OpenRelay(RelaySettings.read(path), terms.study), terms)
-    return SiteSession(SiteSettings.read(path), terms)

@@ -52,7 +52,7 @@ class MemberFailureStep(FailureStep):
         except _TooFewMembersError as error:
             return self._log.failed(exchange, QueryRefusedError(str(error)))
         except UnpooledError as error:
-            exchange.downstream = str(error)
+            exchange.member_failures = str(error)
             reason = f"failed with {type(error).__name__}; its own log has the details"
             if isinstance(error, TreeError):
                 reason = error.public_message
@@ -86,7 +86,7 @@ class MembersStep(Step):
         try:
             keys = self._downstream.members(exchange.request.request_id, (*ancestors, self._key))
         except TreeError as error:
-            exchange.downstream = str(error)
+            exchange.member_failures = str(error)
             return Members((), here, error.public_message)
         return Members(tuple(sorted({*keys, self._key})), here)
 
@@ -142,7 +142,7 @@ class MemberTotals(Step):
         silent: dict[SiteId, str] = {}
         for gathered in answers:
             silent |= _silent(self._downstream.sites, gathered)
-        exchange.downstream = format_silent_sites(silent) if silent else ""
+        exchange.member_failures = format_silent_sites(silent) if silent else ""
         totals = [
             self._summed(exchange, part, gathered, nodes.get(part.index))
             for part, gathered in zip(parts, answers, strict=True)
@@ -269,7 +269,7 @@ class MemberTotals(Step):
         try:
             schema = merged(gathered.each(), self._rules.columns)
         except SchemaMismatchError as error:
-            exchange.downstream = f"{error}; {error.table}"
+            exchange.member_failures = f"{error}; {error.table}"
             raise QueryRefusedError(str(error)) from error
         self._check_people(float(schema.rows[0]))
         return schema
