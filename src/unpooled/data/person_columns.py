@@ -177,7 +177,8 @@ class _CodedColumn:
     count: int  # different values
     rows: int  # that have one
     places: FloatArray | None  # (count,) the values, if they are numbers in an order
-    x: FloatArray  # (n, c) ranks of numbers, or which of the most frequent categories a row has
+    x: FloatArray  # (c, n) ranks of numbers, or which of the most frequent categories a row has
+    squares: FloatArray  # (n,) sums of x * x
     is_named: bool
     evidence: float = 0.0  # that the values are people
 
@@ -209,12 +210,12 @@ def _columns(table: Table) -> list[_CodedColumn]:
         codes = np.full(len(values), -1, dtype=np.int64)
         codes[there] = inverse
         ordered = kind in (NUMBER, ID)
-        x = np.zeros((len(values), 1))
+        x = np.zeros((1, len(values)))
         if ordered:
-            x[there, 0] = ((np.cumsum(sizes) - sizes / 2) / rows)[inverse]
+            x[0, there] = ((np.cumsum(sizes) - sizes / 2) / rows)[inverse] - 0.5
         else:
             frequent = np.argsort(-sizes, kind="stable")[:_INDICATORS]
-            x = (codes[:, None] == frequent).astype(np.float64)
+            x = (codes == frequent[:, None]).astype(np.float64)
         columns.append(
             _CodedColumn(
                 name,
@@ -223,6 +224,7 @@ def _columns(table: Table) -> list[_CodedColumn]:
                 rows,
                 distinct if ordered else None,
                 x,
+                (x * x).sum(axis=0),
                 _is_named(name, len(distinct), rows),
             )
         )
@@ -329,21 +331,21 @@ class _Values:
         return _Effect(column, likelihood, steady=not m.inside.any())
 
     def _means(self, column: _CodedColumn) -> _Means | None:
-        known = (self.codes >= 0) & (column.codes >= 0)
-        codes, x = self.codes[known], column.x[known]
+        codes, x, squares = self.codes, column.x, column.squares
+        known = (codes >= 0) & (column.codes >= 0)
+        if not known.all():
+            codes, x, squares = codes[known], x[:, known], squares[known]
         sizes = np.bincount(codes, minlength=self.count)
         there = np.flatnonzero(sizes)
         sizes = sizes[there]
         if len(codes) - len(there) < _MIN_VALUES:
             return None
-        x = x - x.mean(axis=0)
-        sums = np.column_stack([np.bincount(codes, each, self.count) for each in x.T])
-        squares = np.bincount(codes, (x * x).sum(axis=1), self.count)
-        means = sums[there] / sizes[:, None]
-        inside = squares[there] - sizes * (means**2).sum(axis=1)
-        total = float((x * x).sum() / len(x))
-        inside[inside < 1e-9 * total] = 0.0
-        return _Means(there, sizes, means, inside, total) if total > 1e-9 else None
+        sums = np.column_stack([np.bincount(codes, each, self.count) for each in x])[there]
+        means, mean = sums / sizes[:, None], sums.sum(axis=0) / len(codes)
+        inside = np.bincount(codes, squares, self.count)[there] - sizes * (means**2).sum(axis=1)
+        total = float(squares.sum() / len(codes) - (mean**2).sum())
+        inside[inside < 1e-9 * total * sizes] = 0.0
+        return _Means(there, sizes, means - mean, inside, total) if total > 1e-9 else None
 
     def _variance(self, m: _Means) -> _Variance | None:
         """Return the variance between values: around the mean, or around the line between neighbours."""
