@@ -177,7 +177,7 @@ PEOPLE = {
     name: Table.from_columns({"who": [f"P{i}" for i in range(40)], "x": rows[:, 0], "y": rows[:, 1]})
     for name, rows in TABLES.items()
 }
-WHO = SUMMARY + 'person = "who"\n'
+WHO = SUMMARY.replace("one_row_per_person = true", 'person = "who"')
 
 
 def reopened(sites, folder, name, table, rules):

@@ -53,9 +53,8 @@ def test_a_summary_table_with_larger_shares_than_the_policy_allows_is_not_answer
         "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
         'consumption = ["kwh"]\nmax_share = {}'
     )
-    SummaryFolder(tmp_path).make(
-        rows, SummarySettings(min_group_size=15, consumption=("kwh",), max_share=0.3)
-    )
+    settings = SummarySettings(15, consumption=("kwh",), max_share=0.3, one_row_per_person=True)
+    SummaryFolder(tmp_path).make(rows, settings)
     with pytest.raises(PolicyError, match=r"max_share = 0.2, but the summary table was made with 0.3"):
         open_site("a", policy=parse(rules.format(0.2)), folder=tmp_path)
     for share in (0.3, 0.4):

@@ -78,7 +78,7 @@ def test_a_question_whose_reply_could_be_anything_is_refused():
 
 
 def test_more_clusters_than_a_site_has_time_for():
-    site = open_site("a", X, policy("summary"))
+    site = open_site("a", X, policy("summary", more="one_row_per_person = true"))
     assert "k = 100,001. A site answers at most 100,000." in reason(site, AskLocalMeans(100_001), verb="each")
     assert not isinstance(answered(site, AskLocalMeans(5), verb="each", number=1), Refusal)
 

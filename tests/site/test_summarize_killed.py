@@ -14,7 +14,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import TABLE, SummaryFolder
 
-AUTO = parse('format = 1\n[protect]\nmode = "summary"\nauto_approve = true\none_row_per_person = true')
+AUTO = parse('format = 1\n[protect]\nmode = "summary"\nauto_approve = true')
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "sqlite3.connect")
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 NAMED = Table.from_columns({"id": [f"P{i}" for i in range(40)], "x": ROWS[:, 0], "y": ROWS[:, 1]})
@@ -46,7 +46,9 @@ def dies(folder: Path, table, settings: SummarySettings, last: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("table", "settings"), [(ROWS, SummarySettings()), (NAMED, BY_ID)], ids=["rows", "ids"]
+    ("table", "settings"),
+    [(ROWS, SummarySettings(one_row_per_person=True)), (NAMED, BY_ID)],
+    ids=["rows", "ids"],
 )
 def test_a_summary_table_is_there_whole_or_not_at_all_wherever_its_maker_dies(tmp_path, table, settings):
     none = whole = 0
