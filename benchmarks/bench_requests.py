@@ -18,7 +18,7 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.open_site import AnswerSource, open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
 SITES, K, D, ROWS, ROUNDS = 10, 20, 784, 600, 15
 
 

@@ -61,7 +61,9 @@ def set_up(home: Path, sites: int) -> tuple[FederationFolder, list[list[str]]]:
     federation = create(home / "federation", "many", where, names, engine_name="nvflare")
     rng, commands = np.random.default_rng(0), []
     policy = home / "policy.toml"  # approves all studies of this coordinator
-    policy.write_text('format = 1\n[studies]\napprove = "known"\npurposes = ["*"]\n')
+    policy.write_text(
+        'format = 1\n[protect]\none_row_per_person = true\n[studies]\napprove = "known"\npurposes = ["*"]\n'
+    )
     for name in names:
         place = certified_site(federation, name, home / name)
         rows = rng.normal(size=(200, 4)) + 4 * rng.integers(0, 3, size=(200, 1))

@@ -17,7 +17,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 ROWS = np.random.default_rng(0).normal(size=(60, 2))
-RULES = parse("format = 1\n[protect]\nauto_approve = true")
+RULES = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
 site = open_site("north", ROWS, RULES)
 
 

@@ -28,7 +28,7 @@ from unpooled.site.table_store import SummaryFolder
 ROOT = Path(__file__).parents[2]
 ODD = "a <b>&\"' ü"
 TEXTS = {
-    "summary": template("", "opensafely"),
+    "summary": template("", "opensafely", one_row_per_person=True),
     "raw": 'format = 1\n[protect]\nmode = "raw"\n',
     "dp": template("", "strict", rows=500),
 }
@@ -266,7 +266,7 @@ def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
 def test_a_changed_summary_table_is_refused_and_a_changed_log_stands_first(tmp_path):
     rows = Table.from_columns({"age": np.arange(60.0), "sex": list("fm") * 30})
     folder = tmp_path / "north"
-    SummaryFolder(folder).make(rows, parse("format = 1").protect.settings())
+    SummaryFolder(folder).make(rows, SummarySettings(one_row_per_person=True))
     SummaryFolder(folder).approve(by="Dr. Low")
     open_site("north", folder=folder).close()
     open_site("north", folder=folder).close()

@@ -23,6 +23,8 @@ from unpooled.app.cli import app
 from unpooled.app.demo import FIGURE
 from unpooled.federation.provisioning.enrolment import invite
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.provisioning.site_folder import SiteFolder
+from unpooled.site.folder_place import PLACE
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -270,7 +272,7 @@ def made(tmp_path_factory):
 def there(made, tmp_path):
     """The same in a folder of its own, with a run on it."""
     folder = tmp_path / "there"
-    shutil.copytree(made, folder)
+    shutil.copytree(made, folder, ignore=shutil.ignore_patterns(PLACE))
     assert call(*fit(folder), "--out", folder / "run") == (0, "")
     return folder
 
@@ -529,9 +531,11 @@ def test_a_site_joins_in_a_folder_that_is_its_own(there):
     refused(there, *words, says="is not empty, and not the folder of a site")
     shutil.rmtree(site / "federations")
     (site / "rows.csv").write_bytes(MINE)
-    for _ in range(2):  # the second time with the same key
-        code, err = call(*words)
-        assert (code, "has no data yet" in err) == (1, True)
+    code, err = call(*words)
+    assert (code, "has no data yet" in err) == (1, True)
+    assert [path.name for path in site.iterdir()] == ["rows.csv"]  # the invitation is not accepted
     assert (site / "rows.csv").read_bytes() == MINE
+    for _ in range(2):  # the second time with the same key
+        SiteFolder(site).accept(invitation)
     kept = site / "federations" / "fed" / "invitation.json"
     refused(there, "site", "join", site, kept, says="invitation.json is an input")

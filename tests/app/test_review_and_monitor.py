@@ -44,6 +44,7 @@ from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.protocol.exchange import RequestId
 from unpooled.site.audit.overview import read as audited
+from unpooled.site.folder_place import PLACE
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
@@ -141,7 +142,7 @@ def served(north):
 def apart(north, tmp_path):
     """A review page on a duplicate of the site's folder, for a test that changes it; and that folder."""
     site = tmp_path / "north"
-    shutil.copytree(north[0], site)
+    shutil.copytree(north[0], site, ignore=shutil.ignore_patterns(PLACE))
     with served_page(site) as running:
         yield running, site
 
@@ -532,7 +533,7 @@ def test_changes_are_sent_as_they_happen_and_nothing_else(apart):
 def test_a_site_that_answers_is_neither_held_up_nor_misread(made, north, tmp_path):
     """The site has its log and its ledger open, and writes; the page reads both, and shows the answers."""
     site = tmp_path / "north"
-    shutil.copytree(north[0], site)
+    shutil.copytree(north[0], site, ignore=shutil.ignore_patterns(PLACE))
     before = checked_state(site)["sent"]["answers"]
     opened = open_site("north", None, parse(SUMMARY_POLICY), site)
     with served_page(site) as running:
@@ -556,7 +557,7 @@ def test_a_site_that_answers_is_neither_held_up_nor_misread(made, north, tmp_pat
 
 def test_a_line_that_is_just_being_written_is_not_a_fault(north, tmp_path):
     site = tmp_path / "north"
-    shutil.copytree(north[0], site)
+    shutil.copytree(north[0], site, ignore=shutil.ignore_patterns(PLACE))
     log = site / "log.jsonl"
     whole = log.read_bytes()
     log.write_bytes(whole[:-40])
@@ -588,7 +589,7 @@ def test_a_long_reading_takes_a_tenth_of_the_time_at_most(monkeypatch):
 
 def test_damaged_files_are_named_and_the_rest_is_shown(north, tmp_path):
     site = tmp_path / "north"
-    shutil.copytree(north[0], site)
+    shutil.copytree(north[0], site, ignore=shutil.ignore_patterns(PLACE))
     StudyFolder(site).file(north[1]["plain"]).write_text("{")
     (site / "summary" / "table.csv").write_text("people\n5\n")
     with served_page(site) as running:
@@ -609,7 +610,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(north, tmp_path):
 
 def test_a_policy_that_approves_by_itself_is_shown(north, tmp_path):
     site = tmp_path / "north"
-    shutil.copytree(north[0], site)
+    shutil.copytree(north[0], site, ignore=shutil.ignore_patterns(PLACE))
     (site / "policy.toml").write_text(
         f'{SUMMARY_POLICY}[studies]\napprove = "known"\npurposes = ["care", "<i>"]\n'
     )

@@ -26,7 +26,7 @@ from unpooled.site.chain import Chain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
 CELLS = AskClusterSums(np.array([[[0.0, 0.0], [5.0, 5.0]]]))
 
 

@@ -320,7 +320,10 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run_goes_on(tmp_path, lie):
     """The first word of a site, beside its key: what it remembers of the run."""
-    authority, rules = Identity.new(), parse("format = 1\n[protect]\nauto_approve = true\n")
+    authority, rules = (
+        Identity.new(),
+        parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"),
+    )
     sites = [
         open_site(f"s{i}", X[i::4], rules, tmp_path / f"s{i}", authority=authority.public) for i in range(4)
     ]
@@ -343,7 +346,10 @@ def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run
 
 
 def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_are_not(tmp_path):
-    rules = parse('format = 1\n[protect]\nauto_approve = true\n[aggregation]\nsecure = "required"\n')
+    rules = parse(
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+        '[aggregation]\nsecure = "required"\n'
+    )
     folders = {f"s{i}": tmp_path / f"s{i}" for i in range(3)}
     for i, (name, folder) in enumerate(folders.items()):
         open_site(name, X[i::3], rules, folder).close()

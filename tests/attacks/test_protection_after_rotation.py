@@ -16,7 +16,12 @@ X = np.random.default_rng(0).normal(size=(90, 2))
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_the_mode_is_named_where_the_files_before_are_kept_elsewhere(tmp_path, mode):
-    site = open_site("a", X, parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true'), tmp_path)
+    site = open_site(
+        "a",
+        X,
+        parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true'),
+        tmp_path,
+    )
     for number in range(2):
         site.answer(Request(RequestId("r", 0, number, 0), (Part("total", AskMoments(), None, 0),)))
         if not number:

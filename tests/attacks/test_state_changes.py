@@ -35,7 +35,7 @@ from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 NEW_RUN = "Start a new run"
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
-SUMMARY = "format = 1\n[protect]\nauto_approve = true\n"
+SUMMARY = "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
 SECURE = '[aggregation]\nsecure = "required"\n'
 DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
@@ -143,14 +143,19 @@ def test_a_study_that_was_withdrawn_is_not_approved_again_where_its_file_is_lost
 def test_a_running_site_answers_from_no_summary_table_and_under_no_rules_that_were_replaced(hospital):
     Path(hospital.policy).write_text("format = 1\n")
     place, ages = SummaryFolder(Path(hospital.folder)), np.arange(60.0) % 31 + 40
-    place.make(Table.from_columns({"age": ages, "hiv": (np.arange(60) % 7 == 0) * 1.0}), SummarySettings())
+    place.make(
+        Table.from_columns({"age": ages, "hiv": (np.arange(60) % 7 == 0) * 1.0}),
+        SummarySettings(one_row_per_person=True),
+    )
     place.approve("an officer")
     study = study_of()
     end = ended(hospital, study)
     answered(end, 0, "hiv")
     StudyFolder(Path(hospital.folder)).decide(study.digest, APPROVED, "an officer")
     assert not isinstance(answered(end, 0, "hiv"), Refusal)
-    place.make(Table.from_columns({"age": ages}), SummarySettings(), second_table=SECOND_TABLE)
+    place.make(
+        Table.from_columns({"age": ages}), SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE
+    )
     place.approve("an officer")
     for exchange in (0, 1):
         assert NEW_RUN in answered(end, exchange, "hiv").reason
@@ -172,7 +177,7 @@ PEOPLE = {
     name: Table.from_columns({"who": [f"P{i}" for i in range(40)], "x": rows[:, 0], "y": rows[:, 1]})
     for name, rows in TABLES.items()
 }
-WHO = SUMMARY + 'person = "who"\n'
+WHO = SUMMARY.replace("one_row_per_person = true", 'person = "who"')
 
 
 def reopened(sites, folder, name, table, rules):

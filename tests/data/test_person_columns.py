@@ -1,12 +1,16 @@
 """Columns that seem to identify people are found by content, and ordinary categories are not."""
 
+from importlib.resources import as_file, files
+
 import numpy as np
 import pytest
+from sklearn import datasets
 from tests.amounts import amounts
 from tests.data.people_tables import ordinary, parkinsons, repeated_people
 
 from unpooled.data import Table
 from unpooled.data.person_columns import distinct_texts, other_ids, person_columns
+from unpooled.data.readers import Reading, read_table
 
 MAX_REFUSED = 0.02  # of ordinary tables
 
@@ -43,6 +47,42 @@ def test_the_id_of_parkinsons_telemonitoring_is_found_whatever_its_name():
     assert [one.columns for one in others] == [("age",)]
     assert person_columns(parkinsons(with_id=False))[0].columns == ("age",)
     assert person_columns(parkinsons(), ("subject#", "age")) == []
+
+
+@pytest.mark.parametrize("name", ["heart_disease", "penguins", "iris", "wine", "breast_cancer", "diabetes"])
+def test_real_tables_of_one_row_per_person_are_not_refused(name):
+    if name in ("heart_disease", "penguins"):
+        with as_file(files("unpooled.data.examples") / f"{name}.csv") as path:
+            table = read_table(path, Reading())
+    else:
+        loaded = getattr(datasets, f"load_{name}")()
+        columns = dict(zip(loaded.feature_names, loaded.data.T, strict=True))
+        table = Table.from_columns(columns | {"target": loaded.target.astype(float)})
+    assert not is_refused(table)
+
+
+def test_one_other_column_decides_only_if_it_is_sure():
+    """A table of three columns: two that identify people, and one that depends on them much, or hardly."""
+    rng = np.random.default_rng(5)
+    who = np.repeat(np.arange(300), 8)
+    town, sex = rng.integers(0, 20, 300)[who], rng.integers(0, 2, 300)[who]
+    columns = {"town": np.array([f"t{i}" for i in town]), "sex": np.array(["f", "m"])[sex]}
+    much = rng.normal(size=300)[who] + 0.5 * rng.normal(size=len(who))
+    (one,) = person_columns(Table.from_columns(columns | {"m": much}))
+    assert set(one.columns) == {"town", "sex"}
+    assert person_columns(Table.from_columns(columns | {"m": rng.normal(size=len(who))})) == []
+
+
+def test_a_number_of_visits_shows_people():
+    """Every value has the visits 1 to 5, so a column of them varies less between values than by chance."""
+    rng = np.random.default_rng(6)
+    who = np.repeat(np.arange(40), 5)
+    columns = {"code": np.array([f"c{i}" for i in who]), "m": rng.normal(size=40)[who] + rng.normal(size=200)}
+    day = {"day": np.array(list("abcde"))[rng.integers(0, 5, 200)]}
+    other = {"dose": rng.integers(1, 6, 200).astype(float)}
+    visit = {"visit": np.tile(np.arange(1.0, 6.0), 40)}
+    assert person_columns(Table.from_columns(columns | day | other)) == []
+    assert person_columns(Table.from_columns(columns | day | visit))[0].columns == ("code",)
 
 
 def test_the_same_rows_in_another_order_give_the_same_columns():

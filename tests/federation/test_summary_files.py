@@ -19,6 +19,7 @@ from unpooled.federation.recipient import Recipient, as_word, read_summary
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.site.audit.overview import read as read_log
 from unpooled.site.export_table import export_table, plan_export
+from unpooled.site.folder_place import PLACE
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.policy import Policy, parse
 from unpooled.site.signed_file import RecipientKey, seal_file
@@ -71,7 +72,7 @@ def made(tmp_path_factory):
 @pytest.fixture
 def place(made, tmp_path):
     """A copy of all of it, for one test."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(PLACE))
     return tmp_path
 
 

@@ -97,7 +97,9 @@ def test_declared_columns_must_be_there_and_dp_excludes_a_summary_table(tmp_path
     table = next(tables(0))
     with pytest.raises(PolicyError, match="there is no column 'z'"):
         open_site("a", table, parse(RULES.replace('["x", "y"]', '["x", "z"]')))
-    open_site("a", table, parse("format = 1\n[protect]\nauto_approve = true"), tmp_path).close()
+    open_site(
+        "a", table, parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true"), tmp_path
+    ).close()
     with pytest.raises(
         LedgerError,
         match=r'the folder has a summary table, and the policy has mode = "dp"\. Set the policy back',
@@ -154,7 +156,9 @@ def test_a_simulated_budget_never_serves_a_site_with_rules(tmp_path):
         ("summary", "answers from its summary table, and a private run needs"),
         ("raw", "does not have a privacy budget"),
     ):
-        policy = parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true')
+        policy = parse(
+            f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true'
+        )
         site = open_site("a", X, policy, tmp_path / mode)
         (reply,) = site.answer(request).replies
         assert reason in reply.reason

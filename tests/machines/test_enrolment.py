@@ -18,7 +18,7 @@ from machines.network import PATIENCE, reserved_port, until
 from unpooled.app.cli import app
 from unpooled.errors import InputError
 from unpooled.federation.engine import EngineIdentity
-from unpooled.federation.provisioning import dial, enrolment, ingress
+from unpooled.federation.provisioning import dial, enrolment, ingress, supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
 from unpooled.federation.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
@@ -177,6 +177,43 @@ def test_lost_rules_are_not_replaced_by_the_default_ones(federation, tmp_path):
         assert result.exit_code == 1
         assert "its rules are lost. Put" in " ".join(result.output.split())
         assert not SiteFolder(tmp_path / "b").has_settings
+
+
+@pytest.mark.parametrize(
+    ("words", "policy", "says"),
+    [
+        ((), "", "nobody declared which rows belong to one person"),
+        ((), "auto_approve = true", "nobody declared which rows belong to one person"),
+        (("--person", "who"), "one_row_per_person = true", "the policy has [protect] one_row_per_person"),
+        (("--one-row-per-person",), 'person = "who"', "the policy has [protect] person = 'who'"),
+        (("--one-row-per-person",), "", "some people seem to have several rows"),
+        (("--person", "name"), "", "no column 'name'"),
+        (("--data", "lost.csv"), 'mode = "raw"', "lost.csv"),
+    ],
+)
+def test_a_site_that_cannot_join_with_its_data_accepts_no_invitation(
+    federation, tmp_path, monkeypatch, words, policy, says
+):
+    monkeypatch.setattr(supervisor, "supervise", lambda *_: None)
+    data, invitation = tmp_path / "b.csv", invite(federation, "b")
+    rows = (f"p{i},{40 + 7 * i % 31},{20 + 5 * i % 9}" for i in range(20))
+    data.write_text("\n".join(["who,age,bmi", *(f"{row}\n{row}\n{row}" for row in rows), ""]))
+    (tmp_path / "rules.toml").write_text(f"format = 1\n[protect]\n{policy}\n")
+    words = (*(() if "--data" in words else ("--data", str(data))), *words)
+    words = (*words, *(("--policy", str(tmp_path / "rules.toml")) if policy else ()))
+    result = CliRunner().invoke(app, ["site", "join", str(tmp_path / "b"), str(invitation), *words])
+    assert result.exit_code == 1, result.output
+    assert says in " ".join(result.output.split())
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_site_without_data_accepts_no_invitation(federation, tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "supervise", lambda *_: None)
+    assert CliRunner().invoke(app, ["site", "init", str(tmp_path / "b")]).exit_code == 0
+    words = ["site", "join", str(tmp_path / "b"), str(invite(federation, "b"))]
+    result = CliRunner().invoke(app, words)
+    assert "the site has no data yet" in " ".join(result.output.split())
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["policy.toml"]
 
 
 def test_a_thief_who_is_first_is_detected_and_the_site_learns_of_it(federation, tmp_path):

@@ -179,15 +179,66 @@ def test_a_run_of_the_same_name_in_another_federation_has_nothing_in_common_with
         Ledger(path, "c", "aa")
 
 
-def test_two_federations_spend_one_budget(call, federations, tmp_path):
-    rules = tmp_path / "dp.toml"
+def private_site(path, rows=80):
+    """The policy of a site with a privacy budget of epsilon 1, and its data."""
+    rules, data = path / "dp.toml", path / "p.csv"
     rules.write_text(
-        'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1.0\n[domain]\nrows = 100\n'
+        'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1.0\n[domain]\nrows = 80\n'
         'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
     )
-    rng = np.random.default_rng(0)
-    data = tmp_path / "p.csv"
-    np.savetxt(data, rng.normal(4, 5, (80, 2)), delimiter=",", header="x,y", comments="")
+    X = np.random.default_rng(0).normal(4, 5, (rows, 2))
+    np.savetxt(data, X, delimiter=",", header="x,y", comments="")
+    return rules, data
+
+
+def test_twenty_folders_do_not_give_twenty_budgets(call, federations, tmp_path):
+    rules, data = private_site(tmp_path)
+    invitation = invite(federations["heart"], "north")
+    call("site", "join", tmp_path / "site-0", invitation, "--data", data, "--policy", rules)
+    renamed = tmp_path / "other name.csv"
+    renamed.write_bytes(data.read_bytes())
+    for number in range(1, 20):
+        words = ("--data", (data, renamed)[number % 2], "--policy", rules)
+        error = call("site", "join", tmp_path / f"site-{number}", invitation, *words, code=1)
+        assert f"the site folder {tmp_path / 'site-0'} of" in error
+        assert "two budgets add up. Use that folder, which can join several federations" in error
+        assert not (tmp_path / f"site-{number}").exists()
+    again = invite(federations["heart"], "north")
+    call("site", "join", tmp_path / "site-1", again, *words, "--allow-second-folder")
+
+
+@pytest.mark.parametrize("more", ["", "1,2\n", "high,2\n", "1,2\n" * 500])
+def test_a_site_with_a_budget_joins_and_starts_whatever_its_rows_are(call, federations, tmp_path, more):
+    """The coordinator learns nothing from whether it opens; only the officer reads a number of rows."""
+    rules, data = private_site(tmp_path)
+    data.write_text(data.read_text() + more)
+    words = ("--data", data, "--policy", rules)
+    call("site", "join", tmp_path / "site", invite(federations["heart"], "north"), *words)
+    (membership,) = SiteFolder(tmp_path / "site").memberships()
+    study = private_study("r", identity_in(federations["heart"].path), epsilon=0.9, federation="heart")
+    member = Member(call, federations["heart"], membership, study=study)
+    reply = member.ask(AskNoisyMoments(gdp_mu(0.1, DELTA), np.full(2, 30.0)), transform=TRANSFORM)
+    member.close()
+    assert not isinstance(reply, Refusal)
+
+
+def test_other_data_of_a_site_are_looked_up_in_the_register(call, federations, tmp_path):
+    rules, data = private_site(tmp_path)
+    (tmp_path / "second").mkdir()
+    _, other = private_site(tmp_path / "second", rows=70)
+    for number, (name, file) in enumerate({"north": data, "south": other}.items()):
+        invitation = invite(federations[("heart", "lung")[number]], ("north", "hospital-7")[number])
+        call("site", "join", tmp_path / name, invitation, "--data", file, "--policy", rules)
+    words = ("site", "start", tmp_path / "north", "--data", other)
+    assert f"the site folder {tmp_path / 'south'} of" in call(*words, code=1)
+    assert SiteFolder(tmp_path / "north").settings.data == str(data)
+    call(*words, "--allow-second-folder")
+    assert SiteFolder(tmp_path / "north").settings.data == str(other)
+    call("site", "start", tmp_path / "north")  # nobody is asked twice
+
+
+def test_two_federations_spend_one_budget(call, federations, tmp_path):
+    rules, data = private_site(tmp_path)
     folder = tmp_path / "site"
     memberships = joined(call, federations, folder, "--data", data, "--policy", rules)
     answered = []

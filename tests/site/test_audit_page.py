@@ -17,7 +17,7 @@ from unpooled.site.study_store import APPROVED, StudyFolder
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 RULES = {
-    "summary": "[protect]\nauto_approve = true",
+    "summary": "[protect]\nauto_approve = true\none_row_per_person = true",
     "dp": '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100',
     "raw": '[protect]\nmode = "raw"',
 }

@@ -10,7 +10,7 @@ from unpooled.site.backup import backup, restore
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.account import account
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-SUMMARY = parse("format = 1\n[protect]\nauto_approve = true")
+SUMMARY = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
 
 
 def test_a_rotation_that_the_disk_does_not_take_leaves_the_log_as_it_was(tmp_path):

@@ -130,7 +130,10 @@ def test_the_policy_sets_the_share(tmp_path):
 
 
 def test_other_protections_have_no_equation_budget(tmp_path):
-    rules = 'format = 1\n[protect]\nauto_approve = true\n[aggregation]\nsecure = "required"\n'
+    rules = (
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+        '[aggregation]\nsecure = "required"\n'
+    )
     sites = hospitals(tmp_path, rows_of(60), rules)
     assert ask(sites, AskClusterSums(centers(8, sets=3)), "r").mass.sum() == 540
     assert opened(tmp_path / "s0") == 0

@@ -47,7 +47,9 @@ def tables(place):
 def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(place, patients):
     table, before = patients.table(), place.digest
     place.make(
-        table, SummarySettings(min_group_size=3, columns=("age", "lab")), second_table=SECOND_TABLE
+        table,
+        SummarySettings(one_row_per_person=True, min_group_size=3, columns=("age", "lab")),
+        second_table=SECOND_TABLE,
     )  # nobody was erased yet
     place.make(table, BY_ID, second_table=SECOND_TABLE)
     place.approve()
@@ -57,7 +59,9 @@ def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(plac
         with pytest.raises(
             InputError, match="1 person was erased here, and the summary table has no person column"
         ):
-            place.make(rows, SummarySettings(min_group_size=3), second_table=SECOND_TABLE)
+            place.make(
+                rows, SummarySettings(one_row_per_person=True, min_group_size=3), second_table=SECOND_TABLE
+            )
     others = {**table.categories, "id": tuple(f"X{i}" for i in range(60))}
     with pytest.raises(
         InputError, match=r"0 of \d+ disclosed people are in column id. They would not be recognised"
@@ -74,7 +78,7 @@ def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, r
     erase(place, ["P7"])
     shutil.rmtree(place.path)  # noise is not answered with where a summary table is
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"1 person was erased here, and mode = .* a folder of its own"):
+        with pytest.raises(LedgerError, match=r"1 person was erased here, and mode = .* table with --person"):
             open_site("north", patients.table(), parse(rules), place.folder)
         (place.folder / "registry.sqlite").unlink(missing_ok=True)  # the erasure is still known
     (place.folder / "erasures.json").unlink()
@@ -89,7 +93,7 @@ def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answere
         patch.setattr(SummaryFolder, "_without_erased", lambda self, table, settings: table)
         place.make(
             patients.table(),
-            SummarySettings(min_group_size=3, columns=("age", "lab")),
+            SummarySettings(one_row_per_person=True, min_group_size=3, columns=("age", "lab")),
             second_table=SECOND_TABLE,
         )
     place.approve()
@@ -173,7 +177,7 @@ def test_repeated_requests_and_stages_of_sums_are_refused_after_an_erasure(place
 def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
     patients, place = Patients(), SummaryFolder(tmp_path)
     place.make(
-        patients.table(), SummarySettings(min_group_size=3, columns=("age",))
+        patients.table(), SummarySettings(one_row_per_person=True, min_group_size=3, columns=("age",))
     )  # nobody knows who is in which group
     place.approve()
     for g in (4, 3):  # a registry of its own for each

@@ -208,7 +208,7 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
 def test_a_summary_table_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path):
     answers(
         tmp_path,
-        SUMMARY.replace('person = "id"\n', ""),
+        SUMMARY.replace('person = "id"', "one_row_per_person = true"),
         0,
         table=Table.from_columns({"age": np.arange(40.0)}),
     )

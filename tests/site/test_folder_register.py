@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from unpooled.app.cli import app
 from unpooled.errors import LedgerError
 from unpooled.site import folder_register
-from unpooled.site.folder_register import FILE, FOLDER_ID, VARIABLE, DataSource, one_folder, register_path
+from unpooled.site.folder_place import PLACE, FolderMovedError, check_place, folder_id
+from unpooled.site.folder_register import FILE, VARIABLE, DataSource, one_folder, register_path
+from unpooled.site.open_site import open_site
 
 
 def write(path, people=range(60), seed=0):
@@ -73,6 +75,50 @@ def test_the_same_data_are_recognised(north, tmp_path, way):
     assert "--allow-second-folder" in summarize(tmp_path / "south", other, *options)
 
 
+def test_eight_tables_with_different_settings_are_not_made(north, tmp_path):
+    _, data = north
+    settings = [("--only", "age,a"), ("--only", "a,b"), ("--columns", "b"), ("--log", "age"), ()]
+    settings += [("--min-group-size", str(size)) for size in (6, 7, 8)]
+    for number, options in enumerate(settings):
+        error = summarize(tmp_path / f"south-{number}", data, *options)
+        assert "Someone who sees the answers of both folders can compare them" in error
+        assert not (tmp_path / f"south-{number}").exists()
+
+
+def test_a_duplicate_of_a_folder_answers_nothing_even_if_it_never_joined(north, tmp_path):
+    folder, _ = north
+    run("site", "approve", folder, "--yes")
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with pytest.raises(FolderMovedError, match="it was copied"):
+        open_site("north", folder=copy)
+    open_site("north", folder=folder).close()
+    run("site", "confirm", copy)
+    open_site("north", folder=copy).close()
+    assert folder_id(copy) == folder_id(folder)
+
+
+def test_a_backup_has_the_id_of_a_folder_and_not_its_place(north, tmp_path):
+    folder, data = north
+    (folder / "dpia.html").write_text("signed")
+    run("site", "backup", folder, tmp_path / "b.tar.gz")
+    known = folder_id(folder)
+    shutil.rmtree(folder)
+    run("site", "restore", tmp_path / "b.tar.gz", folder)
+    assert folder_id(folder) == known
+    assert (folder / "dpia.html").read_text() == "signed"
+    with pytest.raises(FolderMovedError, match="was restored"):  # even if it has the same inode again
+        check_place(folder)
+    run("site", "confirm", folder)
+    check_place(folder)
+    assert f"the site folder {folder} of" in summarize(tmp_path / "south", data)
+
+
+def run(*words):
+    ran = CliRunner().invoke(app, list(map(str, words)))
+    assert ran.exit_code == 0, ran.output
+
+
 def test_other_people_are_not_refused(north, tmp_path):
     assert summarize(tmp_path / "south", write(tmp_path / "south.csv", range(60, 120), seed=3)) == ""
 
@@ -104,7 +150,7 @@ def test_nothing_is_written_outside_of_the_folder_and_the_register(north, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["north", "patients.csv"]
     assert register_path().name == FILE
     assert [path.name for path in register_path().parent.iterdir()] == [FILE]
-    assert FOLDER_ID in files(folder)
+    assert PLACE in files(folder)
     assert register_path().stat().st_mode & 0o777 == 0o600
     content = register_path().read_bytes()
     assert b"P0001" not in content

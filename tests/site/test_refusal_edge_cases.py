@@ -78,7 +78,7 @@ def test_a_question_whose_reply_could_be_anything_is_refused():
 
 
 def test_more_clusters_than_a_site_has_time_for():
-    site = open_site("a", X, policy("summary"))
+    site = open_site("a", X, policy("summary", more="one_row_per_person = true"))
     assert "k = 100,001. A site answers at most 100,000." in reason(site, AskLocalMeans(100_001), verb="each")
     assert not isinstance(answered(site, AskLocalMeans(5), verb="each", number=1), Refusal)
 
@@ -154,7 +154,7 @@ def test_tables_that_a_site_with_dp_is_not_opened_for(case, tmp_path):
 
 
 def test_dp_does_not_go_with_a_summary_table(tmp_path):
-    SummaryFolder(tmp_path).make(TABLE, SummarySettings())
+    SummaryFolder(tmp_path).make(TABLE, SummarySettings(one_row_per_person=True))
     with pytest.raises(LedgerError, match=r"the folder has a summary table, and the policy has mode = .dp."):
         open_site("a", TABLE, policy("dp", NAMED), tmp_path)
 
@@ -167,12 +167,12 @@ def test_what_was_spent_binds_a_folder_whose_log_is_gone(tmp_path, mode):
     site.close()
     (tmp_path / "log.jsonl").unlink()
     with pytest.raises(LedgerError, match="another mode would void its promise"):
-        open_site("a", X, policy(mode, more="auto_approve = true"), tmp_path)
+        open_site("a", X, policy(mode, more="auto_approve = true\none_row_per_person = true"), tmp_path)
     assert not (tmp_path / "summary").exists()
 
 
 def consumption(share: float) -> str:
-    return f'consumption = ["kwh"]\nmax_share = {share}\nauto_approve = true'
+    return f'consumption = ["kwh"]\nmax_share = {share}\nauto_approve = true\none_row_per_person = true'
 
 
 def test_a_summary_table_made_with_a_laxer_share_than_the_policy_asks_for_is_not_answered_from(tmp_path):
@@ -185,7 +185,10 @@ def test_a_summary_table_made_with_a_laxer_share_than_the_policy_asks_for_is_not
 
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_preset_about_shares_needs_the_columns_that_it_is_about(tmp_path, folder):
-    rules = policy("summary", more='preset = "utility-15-15"\nmin_group_size = 15\nauto_approve = true')
+    rules = policy(
+        "summary",
+        more='preset = "utility-15-15"\nmin_group_size = 15\nauto_approve = true\none_row_per_person = true',
+    )
     with pytest.raises(PolicyError, match=r"needs consumption: .* more than 15% of a group's total"):
         open_site("a", TABLE, rules, tmp_path if folder else None)
     assert not (tmp_path / "summary").exists()

@@ -21,7 +21,9 @@ NAMED = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
 
 
 def rules(mode: str = "raw", more: str = ""):
-    return parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\n{more}')
+    return parse(
+        f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true\n{more}'
+    )
 
 
 def asked(site, question, transform=None, verb="total", number=0):

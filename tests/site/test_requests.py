@@ -36,7 +36,7 @@ def policy(text: str = "", mode: str = "raw", more: str = "") -> Policy:
     return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
-SUMMARY = policy(mode="summary", more="auto_approve = true")
+SUMMARY = policy(mode="summary", more="auto_approve = true\none_row_per_person = true")
 
 
 def request(question, number=0, exchange=0, transform=None, verb="total"):
@@ -82,7 +82,7 @@ REFUSED = {
 def test_noise_is_asked_for_where_the_policy_says_so_and_nowhere_else():
     private = open_site("a", X, policy("[dp]\nepsilon_total = 1\n[domain]\nrows = 1000", "dp"))
     assert "AskMoments is answered without noise" in asked(private, AskMoments()).reason
-    summarized = open_site("a", X, policy(mode="summary"))
+    summarized = open_site("a", X, policy(mode="summary", more="one_row_per_person = true"))
     assert "answers from its summary table" in asked(summarized, AskNoisyMoments(1.0, np.full(2, 9.0))).reason
 
 
@@ -90,7 +90,9 @@ def test_noise_is_asked_for_where_the_policy_says_so_and_nowhere_else():
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_policy_refuses(case, mode, tmp_path):
     text, question, transform, words = REFUSED[case]
-    site = open_site("a", X, policy(text, mode, "auto_approve = true"), folder=tmp_path / "a")
+    site = open_site(
+        "a", X, policy(text, mode, "auto_approve = true\none_row_per_person = true"), folder=tmp_path / "a"
+    )
     reply = asked(site, question, transform=transform)
     assert isinstance(reply, Refusal)
     assert words in reply.reason
@@ -188,7 +190,7 @@ from unpooled.protocol import codec
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 X = np.random.default_rng(0).normal(size=(60, 2))
-rules = "format = 1\\n[protect]\\nmode = '%s'\\nauto_approve = true" % sys.argv[2]
+rules = "format = 1\\n[protect]\\nmode = '%s'\\nauto_approve = true\\none_row_per_person = true" % sys.argv[2]
 site = open_site("a", X, parse(rules), folder=sys.argv[1])
 for line in sys.stdin:
     print(site.respond(bytes.fromhex(line)).hex(), flush=True)

@@ -46,7 +46,9 @@ def dies(folder: Path, table, settings: SummarySettings, last: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("table", "settings"), [(ROWS, SummarySettings()), (NAMED, BY_ID)], ids=["rows", "ids"]
+    ("table", "settings"),
+    [(ROWS, SummarySettings(one_row_per_person=True)), (NAMED, BY_ID)],
+    ids=["rows", "ids"],
 )
 def test_a_summary_table_is_there_whole_or_not_at_all_wherever_its_maker_dies(tmp_path, table, settings):
     none = whole = 0
@@ -78,5 +80,5 @@ def test_a_summary_table_is_there_whole_or_not_at_all_wherever_its_maker_dies(tm
 def test_what_a_killed_maker_left_goes_with_the_next_summary_table(tmp_path):
     (tmp_path / ".summary.left").mkdir()
     (tmp_path / ".summary.left" / TABLE).write_text("half\n")
-    SummaryFolder(tmp_path).make(ROWS, SummarySettings())
+    SummaryFolder(tmp_path).make(ROWS, SummarySettings(one_row_per_person=True))
     assert not (tmp_path / ".summary.left").exists()

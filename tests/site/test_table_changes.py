@@ -107,7 +107,7 @@ def test_many_months_of_a_registry_on_disk(place, patients):
 def test_without_ids_a_summary_table_cannot_be_renewed(tmp_path, patients):
     place = SummaryFolder(tmp_path)
     table = patients.table()
-    place.make(table, SummarySettings(min_group_size=3))
+    place.make(table, SummarySettings(one_row_per_person=True, min_group_size=3))
     place.approve()
     with pytest.raises(InputError, match="its rows have no person column"):
         renew(place, table)

@@ -22,7 +22,8 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true")
+ONE_ROW = parse("format = 1\n[protect]\none_row_per_person = true")
+AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
 
 
 @pytest.fixture
@@ -35,23 +36,26 @@ def rows():
 
 def test_what_is_read_is_what_was_made(rows, tmp_path):
     place = SummaryFolder(tmp_path / "north")
-    made = place.make(rows, SummarySettings(min_group_size=6, columns=("age",)))
+    settings = SummarySettings(one_row_per_person=True, min_group_size=6, columns=("age",))
+    made = place.make(rows, settings)
     assert place.read().digest == made.digest
     assert place.digest == place.about()["digest"]
-    assert place.settings() == SummarySettings(min_group_size=6, columns=("age",))
+    assert place.settings() == settings
     assert (place.path / "table.csv").read_text() == to_csv(made)
     assert not [p for p in (tmp_path / "north").iterdir() if p.name.startswith(".")]
 
 
 def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    first = place.make(rows, SummarySettings())
+    first = place.make(rows, SummarySettings(one_row_per_person=True))
     place.approve()
     for printed in ("", "yes", "a further release"):
         with pytest.raises(InputError, match="there is a summary table already"):
-            place.make(rows, SummarySettings(min_group_size=8), second_table=printed)
+            place.make(rows, SummarySettings(one_row_per_person=True, min_group_size=8), second_table=printed)
     assert place.read().digest == first.digest
-    second = place.make(rows, SummarySettings(min_group_size=8), second_table=SECOND_TABLE)
+    second = place.make(
+        rows, SummarySettings(one_row_per_person=True, min_group_size=8), second_table=SECOND_TABLE
+    )
     assert place.read().digest == second.digest != first.digest
     assert place.approved == ""  # an approval is of one summary table
     (kept,) = tmp_path.glob(f"summary-{first.made}-*")
@@ -60,22 +64,22 @@ def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(ro
 
 def test_a_summary_table_that_nobody_approved_is_replaced(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings())
-    other = place.make(rows, SummarySettings(min_group_size=8))
+    place.make(rows, SummarySettings(one_row_per_person=True))
+    other = place.make(rows, SummarySettings(one_row_per_person=True, min_group_size=8))
     assert place.read().digest == other.digest
     assert [path.name for path in tmp_path.iterdir()] == ["summary"]  # nobody has seen the first one
     place.approve()
-    place.make(rows, SummarySettings(), second_table=SECOND_TABLE)
+    place.make(rows, SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE)
     assert not place.approved
     with pytest.raises(InputError, match="there is a summary table already"):  # and the approved one is kept
-        place.make(rows, SummarySettings(min_group_size=8))
+        place.make(rows, SummarySettings(one_row_per_person=True, min_group_size=8))
 
 
 def test_a_summary_table_that_was_answered_from_without_approval_is_not_replaced(rows, tmp_path):
     open_site("north", rows, AUTO, tmp_path).close()
     assert not SummaryFolder(tmp_path).approved
     with pytest.raises(InputError, match="there is a summary table already"):
-        SummaryFolder(tmp_path).make(rows, SummarySettings(min_group_size=8))
+        SummaryFolder(tmp_path).make(rows, SummarySettings(one_row_per_person=True, min_group_size=8))
 
 
 def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
@@ -84,19 +88,19 @@ def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
     open_site("north", rows, AUTO, tmp_path).close()
     place.path.rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="the log names a summary table that the site answered from"):
-        place.make(rows, SummarySettings())
+        place.make(rows, SummarySettings(one_row_per_person=True))
     with pytest.raises(InputError, match="the log names a summary table"):
         open_site("north", rows, AUTO, tmp_path)
     (tmp_path / "elsewhere").rename(tmp_path / "summary-2026-01-01-1")
     (tmp_path / "log.jsonl").unlink()
     with pytest.raises(InputError, match="there was a summary table, which is kept in the folder"):
-        place.make(rows, SummarySettings())
-    place.make(rows, SummarySettings(), second_table=SECOND_TABLE)
+        place.make(rows, SummarySettings(one_row_per_person=True))
+    place.make(rows, SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE)
 
 
 def test_a_summary_table_that_was_changed_is_not_answered_from(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings())
+    place.make(rows, SummarySettings(one_row_per_person=True))
     table, about = place.path / "table.csv", place.path / "about.json"
     kept = table.read_text(), about.read_text()
     for change in (
@@ -119,7 +123,7 @@ def test_a_summary_table_that_was_changed_is_not_answered_from(rows, tmp_path):
 
 def test_nothing_is_answered_before_the_summary_table_is_approved(rows, tmp_path):
     with pytest.raises(NotApprovedError, match="unpooled site approve"):
-        open_site("north", rows, folder=tmp_path)
+        open_site("north", rows, ONE_ROW, tmp_path)
     with pytest.raises(NotApprovedError):
         open_site("north", folder=tmp_path)
     place = SummaryFolder(tmp_path)
@@ -145,7 +149,7 @@ def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answer
     rows, tmp_path, rule, says
 ):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings())
+    place.make(rows, SummarySettings(one_row_per_person=True))
     place.approve()
     with pytest.raises(PolicyError, match=says):
         open_site("north", policy=parse(f"format = 1\n[protect]\n{rule}"), folder=tmp_path)
@@ -153,7 +157,7 @@ def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answer
 
 def test_an_approval_of_another_summary_table_is_none(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings())
+    place.make(rows, SummarySettings(one_row_per_person=True))
     place.approve()
     note = place.path / "approved.json"
     note.write_text(note.read_text().replace(place.about()["digest"][:8], "00000000"))
@@ -173,9 +177,9 @@ def test_the_table_is_not_read_where_there_is_a_summary_table(rows, tmp_path):
     ("arguments", "says"),
     [
         ({}, "neither a table nor a folder"),
-        ({"table": np.zeros((3, 2))}, "fewer than 5 people"),
-        ({"table": np.zeros(30)}, "must be an array"),
-        ({"table": "rows.csv"}, "rows must be a Table"),
+        ({"table": np.zeros((3, 2)), "policy": ONE_ROW}, "fewer than 5 people"),
+        ({"table": np.zeros(30), "policy": ONE_ROW}, "must be an array"),
+        ({"table": "rows.csv", "policy": ONE_ROW}, "rows must be a Table"),
         (
             {"table": np.zeros((30, 2)), "weights": np.ones(30)},
             "weights of rows do not go with a summary table",
@@ -192,11 +196,42 @@ def test_tables_of_every_kind():
     pandas = pytest.importorskip("pandas")
     columns = {"a": np.arange(30.0), "b": ["x", "y"] * 15}
     digests = {
-        open_site("n", table, Policy()).rows.digest
+        open_site("n", table, ONE_ROW).rows.digest
         for table in (columns, Table.from_columns(columns), pandas.DataFrame(columns))
     }
     assert len(digests) == 1
-    assert open_site("n", np.zeros((30, 2))).rows.shape[1] == 2
+    assert open_site("n", np.zeros((30, 2)), ONE_ROW).rows.shape[1] == 2
+
+
+@pytest.mark.parametrize("folder", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_no_summary_table_without_a_declaration_of_which_rows_belong_to_one_person(
+    rows, named, folder, tmp_path
+):
+    table, home = rows if named else np.arange(80.0).reshape(-1, 2), tmp_path / "a" if folder else None
+    for policy in (None, Policy(), parse("format = 1\n[protect]\nauto_approve = true")):
+        with pytest.raises(InputError, match="nobody declared which rows belong to one person"):
+            open_site("north", table, policy, home)
+    with pytest.raises(InputError, match="nobody declared"):
+        SummaryFolder(tmp_path / "b").make(rows, SummarySettings())
+    assert not (tmp_path / "a" / "summary").exists()
+    assert not (tmp_path / "b").exists()
+    site = open_site("north", table, AUTO, home)
+    assert site.grouped
+    site.close()
+    if folder:  # the table has the declaration, so the policy need not repeat it
+        SummaryFolder(home).approve()
+        open_site("north", folder=home).close()
+
+
+def test_a_policy_and_a_table_must_declare_the_same(tmp_path):
+    ids = [f"p{i}" for i in range(60)]
+    table = Table.from_columns({"id": ids, "age": np.arange(60.0)})
+    SummaryFolder(tmp_path).make(table, SummarySettings(person="id"))
+    with pytest.raises(PolicyError, match="one_row_per_person = True, but the summary table was made with"):
+        open_site("north", policy=AUTO, folder=tmp_path)
+    with pytest.raises(PolicyError, match="Declare only one of person and one_row_per_person"):
+        parse('format = 1\n[protect]\nperson = "id"\none_row_per_person = true')
 
 
 CHILD = """
@@ -207,7 +242,7 @@ from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.site.table_store import SummaryFolder
 X = np.random.default_rng(0).normal(size=(30000, 6))
 print("ready", flush=True)
-SummaryFolder(Path(sys.argv[1])).make(X, SummarySettings())
+SummaryFolder(Path(sys.argv[1])).make(X, SummarySettings(one_row_per_person=True))
 print("done", flush=True)
 """
 
@@ -233,13 +268,15 @@ def test_kill_9_while_a_summary_table_is_made_leaves_none_or_all_of_it(tmp_path)
     folder.mkdir(exist_ok=True)
     (folder / ".summary.left").mkdir()  # what a killed process left goes with the next summary table
     if not SummaryFolder(folder).exists:
-        SummaryFolder(folder).make(np.random.default_rng(0).normal(size=(40, 2)), SummarySettings())
+        SummaryFolder(folder).make(
+            np.random.default_rng(0).normal(size=(40, 2)), SummarySettings(one_row_per_person=True)
+        )
         assert not (folder / ".summary.left").exists()
 
 
 def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    summary = place.make(rows, SummarySettings())
+    summary = place.make(rows, SummarySettings(one_row_per_person=True))
     html = page(summary, place.settings(), "", place.digest)
     for value in summary.means["age"]:
         assert f"<td>{value:.6g}</td>" in html
@@ -258,7 +295,7 @@ def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_pa
 
 def test_a_site_without_a_folder_answers_from_a_summary_table_too():
     X = np.random.default_rng(0).normal(size=(100, 2))
-    site = open_site("north", X)
+    site = open_site("north", X, ONE_ROW)
     assert site.grouped
     assert site.rows.shape[0] < 25
     assert site.weights.sum() == 100

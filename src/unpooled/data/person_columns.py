@@ -1,16 +1,20 @@
 """Columns that seem to identify people, some of them in several rows: found by content, and by name.
 
-Three rules find them by content:
+By content, a column or a pair of columns is weighed by how the other columns depend on its values (one-way
+analysis of variance on ranks). Two explanations are compared:
 
-- Most other columns depend on the values of an id. A column depends on values if their means differ by more
-  than chance, and if the intraclass correlation is not small: between wards or clinics it is mostly below
-  0.05, and between people who are measured several times it is 0.1 to 0.9.
-- Two other columns, such as age and sex, never change within a value, and a value has few rows.
-- Most other columns depend on the combinations of two columns, such as age and sex, and not mainly on one of
-  the two.
+- The values are people. Most other columns depend on them, with an intraclass correlation (ICC, the share of
+  the variance that is between values) of 0.1 to 0.9, as between people who are measured several times.
+- The values are a category, such as a ward. Few columns depend on it so much, and the others hardly: the ICC
+  between wards or clinics is mostly below 0.05.
+
+Every other column adds the logarithm of how much more probable the first explanation makes what it shows: at
+most 0.8, and down to -1 for a column that does not depend on the values. A column of a small table adds
+little. Two columns that never change within a value, such as age and sex, add more.
 
 A value of an ordered column (age, dose) is compared with the line between its neighbours, because other
-columns may depend on it smoothly.
+columns may depend on it smoothly. The combinations of two columns, such as age and sex, are compared with the
+sum of the effects of both.
 """
 
 import re
@@ -20,7 +24,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import fdtr
 
 from unpooled.data.column_kinds import CATEGORY, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.readers.cell_text import named_as_id
@@ -33,19 +36,27 @@ _OWN = {"pid", "mrn", "ssn", "svnr", "kvnr", "patnr", "fallnr", "ahv", "uid", "u
 _OWN |= {"fallnummer", "patientennummer", "versichertennummer"}
 _MIN_PEOPLE = 20  # from which a whole number for each of them is an id, and not an age
 
-# the rules
-_MIN_VALUES = 8  # of a column that is judged by content: a category of fewer may shape all columns
+# the two explanations
+_PEOPLE_ICC = (0.1, 0.3, 0.6, 0.9)  # of a column that depends on the person
+_OTHER_ICC = (0.0, 0.02, 0.04)  # of a column that does not, or hardly, depend on a category
+_PEOPLE_SHARE = 0.75  # share of the columns that depend on the person; the others are dates, visits, staff
+_OTHER_SHARE = 0.35  # share of the columns that depend on a category as much as on a person
+_TWO_STEADY = 6.0  # how much more often two columns never change within a person than within a category
+_BALANCED = -4.0  # standard deviations below chance: a column is arranged by person, as visits 1, 2, 3 are
+_ENOUGH = 0.25  # evidence: people are 1.3 times as probable as a category
+_ENOUGH_ALONE = 3.0  # log of the likelihood ratio, if a pair leaves only one other column
+
+# what is compared
+_MIN_VALUES = 8  # of a column that is judged by content: fewer show no difference from a category
 _MIN_REPEATED = 0.05  # share of the rows beyond the first of each value
-_CHANCE = 1.64  # standard deviations that a mean exceeds by chance in 5% of the cases
-_MIN_ICC = 0.05  # the smallest intraclass correlation that counts
-_MOST = 0.6  # share of the other columns; a strong category shapes half of them
-_SOME_ROWS = 25  # the most rows per value, if two columns that never change are enough
+_PERSON_ROWS = 5  # of each person, if two columns identify people
 _MIXED = 0.5  # smallest ratio of variances, of combinations of two columns to each column by itself
 
 # limits of the work
 _TARGETS, _PAIR_TARGETS = 16, 8  # columns by which single columns, and pairs, are judged
 _PAIRED, _PAIR_VALUES = 12, 200  # columns of which all pairs are judged, and their most values
 _PAIR_ROWS = 3  # fewest rows per combination
+_INDICATORS = 4  # most categories of a column that are looked at
 
 
 class PersonColumns(NamedTuple):
@@ -87,14 +98,13 @@ def person_columns(table: Table, ignored: Sequence[str] = ()) -> list[PersonColu
         effects: list[_Effect] = []
         if one.count >= _MIN_VALUES and one.rows - one.count >= max(_MIN_VALUES, _MIN_REPEATED * one.rows):
             values = _Values(one.codes, one.count, one.places)
-            effects = [each for target in targets if target is not one and (each := values.effect(target))]
-        steady = tuple(
-            each.column.name for each in effects if each.steady and not one.is_renamed(each.column)
-        )
-        few_rows = len(steady) >= 2 and one.rows <= _SOME_ROWS * one.count
-        if one.is_named or few_rows or _most_depend(effects, _MIN_ICC):
+            others = (target for target in targets if target is not one)
+            effects = [each for target in others if (each := values.effect(target))]
+            effects = [each for each in effects if not (each.steady and one.is_renamed(each.column))]
+        one.evidence = _evidence(effects)
+        if one.is_named or (len(effects) > 1 and one.evidence >= _ENOUGH):
+            steady = tuple(each.column.name for each in effects if each.steady)
             found.append(PersonColumns((one.name,), one.count, one.rows, steady, one.is_named))
-        one.dependence = float(np.median([each.z for each in effects])) if effects else 0.0
     if not found:
         found = list(_pairs(columns, targets))
     return sorted(found, key=lambda one: (not one.named, -one.values))
@@ -167,9 +177,10 @@ class _CodedColumn:
     count: int  # different values
     rows: int  # that have one
     places: FloatArray | None  # (count,) the values, if they are numbers in an order
-    x: FloatArray  # (n,) ranks, the mean where there is no value
+    x: FloatArray  # (c, n) ranks of numbers, or which of the most frequent categories a row has
+    squares: FloatArray  # (n,) sums of x * x
     is_named: bool
-    dependence: float = 0.0  # of other columns on this one
+    evidence: float = 0.0  # that the values are people
 
     @property
     def is_number(self) -> bool:
@@ -199,13 +210,12 @@ def _columns(table: Table) -> list[_CodedColumn]:
         codes = np.full(len(values), -1, dtype=np.int64)
         codes[there] = inverse
         ordered = kind in (NUMBER, ID)
-        by = sizes if ordered else np.sort(sizes)[::-1]
-        ranks = (np.cumsum(by) - by / 2) / rows
-        if not ordered:  # the most frequent category first
-            ranks = ranks[np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")]
-        x = np.full(len(values), 0.5)
-        x[there] = ranks[inverse]
-        x -= x.mean()
+        x = np.zeros((1, len(values)))
+        if ordered:
+            x[0, there] = ((np.cumsum(sizes) - sizes / 2) / rows)[inverse] - 0.5
+        else:
+            frequent = np.argsort(-sizes, kind="stable")[:_INDICATORS]
+            x = (codes == frequent[:, None]).astype(np.float64)
         columns.append(
             _CodedColumn(
                 name,
@@ -214,6 +224,7 @@ def _columns(table: Table) -> list[_CodedColumn]:
                 rows,
                 distinct if ordered else None,
                 x,
+                (x * x).sum(axis=0),
                 _is_named(name, len(distinct), rows),
             )
         )
@@ -246,14 +257,40 @@ class _Effect(NamedTuple):
     """How a column depends on the values of another."""
 
     column: _CodedColumn
-    z: float  # standard deviations from chance
-    icc: float  # intraclass correlation: share of the variance that is between values
+    likelihood: float  # log of the ratio: that it depends as on people, to that it hardly does
     steady: bool  # the column never changes within a value
 
 
-def _most_depend(effects: Sequence[_Effect], min_icc: float = 0.0) -> bool:
-    depend = sum(each.z >= _CHANCE and each.icc >= min_icc for each in effects)
-    return len(effects) >= 2 and depend >= _MOST * len(effects)
+def _evidence(effects: Sequence[_Effect]) -> float:
+    """Return the log of how much more probable the effects are of people than of a category."""
+    ratios = np.exp(np.clip([each.likelihood for each in effects], -50, 50))
+    people = _PEOPLE_SHARE * ratios + 1 - _PEOPLE_SHARE
+    evidence = float(np.log(people / (_OTHER_SHARE * ratios + 1 - _OTHER_SHARE)).sum())
+    return evidence + (np.log(_TWO_STEADY) if sum(each.steady for each in effects) >= 2 else 0.0)
+
+
+class _Variance(NamedTuple):
+    """The variance of a column between values, relative to that within them."""
+
+    ratio: float  # 1 by chance
+    free: float  # degrees of freedom of the variance between values
+    free_within: float
+    rows: float  # of a value: the ratio is 1 + rows * ICC / (1 - ICC)
+
+    def deviation(self, icc: float) -> float:
+        """Return how far the ratio is off that of an ICC, in standard deviations."""
+        expected = 1 + self.rows * icc / (1 - icc)
+        spread = np.sqrt(2 / self.free + 2 / self.free_within)
+        return float((np.log(self.ratio) - np.log(expected)) / spread)
+
+    @property
+    def likelihood(self) -> float:
+        """The log of the likelihood ratio: of the ICCs of people, to those of other values."""
+        return self._fit(_PEOPLE_ICC) - self._fit(_OTHER_ICC)
+
+    def _fit(self, iccs: Sequence[float]) -> float:
+        fits = [-(self.deviation(icc) ** 2) / 2 for icc in iccs]
+        return float(np.logaddexp.reduce(fits) - np.log(len(iccs)))
 
 
 class _Means(NamedTuple):
@@ -261,20 +298,19 @@ class _Means(NamedTuple):
 
     there: IntArray  # (v,)
     sizes: IntArray  # (v,) rows
-    means: FloatArray  # (v,) less the mean of all rows
+    means: FloatArray  # (v, c) less the mean of all rows
     inside: FloatArray  # (v,) sums of squares around the means
     total: float  # variance of all rows
 
     @property
-    def within(self) -> float:
-        """The variance within values."""
-        return float(self.inside.sum() / (self.sizes.sum() - len(self.sizes)))
+    def free(self) -> int:
+        """Degrees of freedom of the variance within values."""
+        return int(self.sizes.sum()) - len(self.sizes)
 
     @property
-    def turning(self) -> float:
-        """The probability that three means in a random order are not all equal."""
-        shares = np.unique(self.means.round(9), return_counts=True)[1] / len(self.means)
-        return 1 - float((shares**3).sum())
+    def within(self) -> float:
+        """The variance within values, above 0."""
+        return max(float(self.inside.sum()) / self.free, 1e-9 * self.total)
 
 
 @dataclass
@@ -283,83 +319,70 @@ class _Values:
 
     codes: IntArray  # (n,) -1 where there is none
     count: int
-    places: FloatArray | None  # (count,) the values, if they are numbers in an order
-    pair: tuple[IntArray, IntArray] | None = None  # (count,) codes of the two columns
+    places: FloatArray | None = None  # (count,) the values, if they are numbers in an order
 
     def effect(self, column: _CodedColumn) -> _Effect | None:
         """Return how a column depends on the values; None if too few rows tell."""
         m = self._means(column)
-        if m is None:
+        found = None if m is None else self._variance(m)
+        if m is None or found is None:
             return None
-        ordered = self.places is not None
-        compared = self._off_neighbours(m) if ordered else self._off_others(m)
-        if compared is None:
-            return None
-        off, spread, free, noise, tau = compared
-        ratio = off**2 / np.maximum(noise * spread, 1e-12 * m.total)
-        ratio[off**2 < 1e-12 * m.total] = 0.0
-        surprise = fdtr(1, free, ratio)  # uniform from 0 to 1 by chance
-        # neighbouring comparisons share values, so they count half
-        z = float((surprise.mean() - 0.5) * np.sqrt((6 if ordered else 12) * len(surprise)))
-        between = max(0.0, float((off**2 - noise * spread).sum() / tau.sum()))
-        steady = m.within <= 1e-9 * m.total and float(surprise.mean()) >= 0.5 * m.turning
-        if steady:
-            z = np.inf  # chance plays no part
-        return _Effect(column, z, between / (between + m.within) if between else 0.0, steady)
+        likelihood = np.inf if found.deviation(0) < _BALANCED else found.likelihood
+        return _Effect(column, likelihood, steady=not m.inside.any())
 
     def _means(self, column: _CodedColumn) -> _Means | None:
-        known = (self.codes >= 0) & (column.codes >= 0)
-        codes, x = self.codes[known], column.x[known]
+        codes, x, squares = self.codes, column.x, column.squares
+        known = (codes >= 0) & (column.codes >= 0)
+        if not known.all():
+            codes, x, squares = codes[known], x[:, known], squares[known]
         sizes = np.bincount(codes, minlength=self.count)
         there = np.flatnonzero(sizes)
         sizes = sizes[there]
         if len(codes) - len(there) < _MIN_VALUES:
             return None
-        x = x - x.mean()
-        means = np.bincount(codes, x, self.count)[there] / sizes
-        inside = np.bincount(codes, x * x, self.count)[there] - sizes * means**2
-        total = float((x * x).mean())
-        inside[inside < 1e-9 * total] = 0.0
-        return _Means(there, sizes, means, inside, total) if total > 1e-9 else None
+        sums = np.column_stack([np.bincount(codes, each, self.count) for each in x])[there]
+        means, mean = sums / sizes[:, None], sums.sum(axis=0) / len(codes)
+        inside = np.bincount(codes, squares, self.count)[there] - sizes * (means**2).sum(axis=1)
+        total = float(squares.sum() / len(codes) - (mean**2).sum())
+        inside[inside < 1e-9 * total * sizes] = 0.0
+        return _Means(there, sizes, means - mean, inside, total) if total > 1e-9 else None
 
-    def _off_others(self, m: _Means) -> tuple[FloatArray, ...] | None:
-        """Return how far means are off the mean of all other values, and the variance of that by chance."""
+    def _variance(self, m: _Means) -> _Variance | None:
+        """Return the variance between values: around the mean, or around the line between neighbours."""
+        if self.places is not None:
+            return self._variance_off_neighbours(m, self.places[m.there])
         if len(m.there) < _MIN_VALUES:
             return None
-        n, ones = m.sizes.sum(), np.ones(len(m.there))
-        off = m.means * n / (n - m.sizes)
-        return off, 1 / m.sizes + 1 / (n - m.sizes), (n - len(ones)) * ones, m.within * ones, ones
+        n, free = int(m.sizes.sum()), len(m.there) - 1
+        between = float((m.sizes * (m.means**2).sum(axis=1)).sum()) / free
+        rows = (n - float((m.sizes**2).sum()) / n) / free
+        return _Variance(max(between / m.within, 1e-9), free, m.free, rows)
 
-    def _off_neighbours(self, m: _Means) -> tuple[FloatArray, ...] | None:
-        """Return how far means are off the line between their neighbours, and the variance by chance."""
-        assert self.places is not None
-        at, sizes, means = self.places[m.there], m.sizes, m.means
-        middle = np.arange(1, len(at) - 1)
-        if self.pair is not None:  # along one column, at equal values of the other
-            other = self.pair[1][m.there]
-            middle = middle[(other[2:] == other[1:-1]) & (other[:-2] == other[1:-1])]
-        free = sizes[middle - 1] + sizes[middle] + sizes[middle + 1] - 3
-        middle, free = middle[free > 0], free[free > 0]
+    def _variance_off_neighbours(self, m: _Means, at: FloatArray) -> _Variance | None:
+        sizes, means, inside = m.sizes, m.means, m.inside
+        free = sizes[:-2] + sizes[1:-1] + sizes[2:] - 3
+        middle = np.flatnonzero(free > 0) + 1
         if len(middle) < _MIN_VALUES - 2:
             return None
-        before, after = middle - 1, middle + 1
+        free, before, after = free[middle - 1], middle - 1, middle + 1
         weight = (at[after] - at[middle]) / (at[after] - at[before])
-        off = means[middle] - weight * means[before] - (1 - weight) * means[after]
+        off = means[middle] - weight[:, None] * means[before] - (1 - weight)[:, None] * means[after]
         spread = 1 / sizes[middle] + weight**2 / sizes[before] + (1 - weight) ** 2 / sizes[after]
-        noise = (m.inside[before] + m.inside[middle] + m.inside[after]) / free
-        return off, spread, free.astype(np.float64), noise, 1 + weight**2 + (1 - weight) ** 2
+        between = float(((off**2).sum(axis=1) / spread).mean())
+        noise = float(((inside[before] + inside[middle] + inside[after]) / free).mean())
+        rows = float(((1 + weight**2 + (1 - weight) ** 2) / spread).mean())
+        ratio = max(between / max(noise, 1e-9 * m.total), 1e-9)
+        return _Variance(ratio, len(middle) / 2, float(free.sum()) / 3, rows)  # neighbours share values
 
 
 # ---------------------------------------------------------------- pairs
 
 
 def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> Iterator[PersonColumns]:
-    """Yield the pairs of columns on whose combinations most others depend, beyond each column of the pair."""
+    """Yield the pairs of columns whose combinations are people rather than categories."""
     few = [one for one in columns if one.count <= _PAIR_VALUES]
-    few = sorted(few, key=lambda one: -one.dependence)[:_PAIRED]
+    few = sorted(few, key=lambda one: -one.evidence)[:_PAIRED]
     for a, b in combinations(few, 2):
-        if b.is_number and (not a.is_number or b.count > a.count):
-            a, b = b, a
         both = np.where((a.codes < 0) | (b.codes < 0), -1, b.codes * a.count + a.codes)
         sizes = np.bincount(both[both >= 0], minlength=a.count * b.count)
         cells = np.flatnonzero(sizes)
@@ -367,12 +390,11 @@ def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> 
         if len(cells) - a.count - b.count + 1 < _MIN_VALUES - 1 or rows < _PAIR_ROWS * len(cells):
             continue
         codes = np.where(both < 0, -1, (np.cumsum(sizes > 0) - 1)[both])
-        pair = cells % a.count, cells // a.count
-        ordered = a.places is not None and a.count >= _MIN_VALUES
-        places = a.places[pair[0]] if ordered and a.places is not None else None
-        values = _PairValues(codes, len(cells), places, pair)
+        values = _PairValues(codes, len(cells), pair=(cells % a.count, cells // a.count))
         others = [one for one in targets if one is not a and one is not b][:_PAIR_TARGETS]
-        if _most_depend([each for one in others if (each := values.effect(one))]):
+        effects = [each for one in others if (each := values.effect(one))]
+        alone = len(effects) == 1 and effects[0].likelihood >= _ENOUGH_ALONE
+        if alone or (len(effects) > 1 and _evidence(effects) >= _ENOUGH):
             yield PersonColumns((a.name, b.name), len(cells), rows)
 
 
@@ -380,40 +402,34 @@ def _pairs(columns: Sequence[_CodedColumn], targets: Sequence[_CodedColumn]) -> 
 class _PairValues(_Values):
     """The combinations of two columns."""
 
+    pair: tuple[IntArray, IntArray] = field(kw_only=True)  # (count,) codes of the two columns
     _inverses: dict[bytes, FloatArray] = field(default_factory=dict, init=False)
 
-    def effect(self, column: _CodedColumn) -> _Effect | None:
-        """Return how a column depends on the combinations: not at all if it depends on one column more."""
-        m = self._means(column)
-        if m is None:
-            return None
+    def _variance(self, m: _Means) -> _Variance | None:
+        """Return the variance between combinations, around the sum of the effects of the two columns.
+
+        If the column depends mainly on one of the two, the ratio is that of chance.
+        """
         rest, spread = self._rest(m)
         free = float((spread * m.sizes).sum())  # degrees of freedom
         if free < 1:
             return None
-        mixed = (m.sizes * rest**2).sum() / free
-        single = (m.sizes * (m.means - rest) ** 2).sum() / (len(rest) - 1 - free)
-        if mixed < _MIXED * single:
-            return _Effect(column, 0.0, 0.0, steady=False)
-        return super().effect(column)
-
-    def _off_others(self, m: _Means) -> tuple[FloatArray, ...] | None:
-        """Return how far means are off the sum of the effects of the two columns."""
-        rest, spread = self._rest(m)
-        ones = np.ones(len(rest))
-        return rest, spread, (m.sizes.sum() - len(ones)) * ones, m.within * ones, spread * m.sizes
+        mixed = float((m.sizes * (rest**2).sum(axis=1)).sum()) / free
+        single = float((m.sizes * ((m.means - rest) ** 2).sum(axis=1)).sum()) / (len(rest) - 1 - free)
+        ratio = mixed / m.within if mixed >= _MIXED * single else min(1.0, mixed / m.within)
+        return _Variance(max(ratio, 1e-9), free, m.free, _PERSON_ROWS)
 
     def _rest(self, m: _Means) -> tuple[FloatArray, FloatArray]:
         """Return the residuals of the means, by least squares on both columns, and their variances.
 
         The variances are relative to the variance of a row.
         """
-        assert self.pair is not None
         first = self.pair[0][m.there]
         second = self.pair[1][m.there] + int(first.max()) + 1
         inverse = self._inverse(first, second, m.sizes)
-        sums = np.bincount(np.concatenate([first, second]), np.tile(m.sizes * m.means, 2), len(inverse))
-        effects = inverse @ sums
+        both = np.concatenate([first, second])
+        totals = np.tile((m.sizes[:, None] * m.means).T, 2)  # (c, 2v)
+        effects = inverse @ np.column_stack([np.bincount(both, each, len(inverse)) for each in totals])
         hat = inverse[first, first] + 2 * inverse[first, second] + inverse[second, second]
         return m.means - effects[first] - effects[second], np.maximum(0.0, 1 / m.sizes - hat)
 
@@ -426,5 +442,6 @@ class _PairValues(_Values):
             normal[first, second] = sizes
             normal += normal.T
             normal[np.diag_indices(width)] = normal.sum(axis=0)  # rows of each value
-            self._inverses[key] = np.asarray(np.linalg.pinv(normal, hermitian=True), np.float64)
+            normal[np.diag_indices(width)] += 1e-6  # only the sum of both effects is determined
+            self._inverses[key] = np.asarray(np.linalg.inv(normal), np.float64)
         return self._inverses[key]

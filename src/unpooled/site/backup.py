@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from unpooled.errors import InputError
 from unpooled.site.folder_format import check_folder_format
+from unpooled.site.folder_place import PLACE, only_id
 from unpooled.site.study_store import FEDERATIONS
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import sync_folder
@@ -47,7 +48,6 @@ _MARKS = (
 _ENGINES = ("engine", "server", "console", "runs")  # folders in which engines keep files of their own
 _PROCESSES = (
     "lock",
-    "place.json",
     "pid",
     "engine.log",
     "start.log",
@@ -67,9 +67,9 @@ _KNOWN = re.compile(
     "|".join(
         (
             # a site, or a relay
-            r"(settings|erasures)\.json",
+            r"(settings|erasures|place)\.json",
             r"identity\.key",
-            r"folder\.id",
+            r"dpia\.html",
             r"log(-\d{9}-\d{9})?\.jsonl",
             r"(ledger|registry)\.sqlite",
             rf"{_NAME}\.(toml|sql)",  # its rules and its query, where they are kept in the folder
@@ -334,7 +334,8 @@ def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not path.is_symlink() and _KNOWN.fullmatch(name) and name not in written:
-            yield name, path.read_bytes()
+            data = path.read_bytes()
+            yield name, only_id(data) if name == PLACE else data
 
 
 @contextmanager

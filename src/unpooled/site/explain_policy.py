@@ -23,7 +23,8 @@ contact = {contact}\t# the person to ask about this policy
 [protect]
 mode = {mode}\t# summary: a summary table | dp: differential privacy | raw: exact answers
 min_group_size = {min_group_size}\t# summary: fewest people in a group; 0: by people and columns
-person = {person}\t# summary: the column that identifies people; "": every row is a person
+person = {person}\t# summary: the column that identifies people
+one_row_per_person = {one_row_per_person}\t# summary: declare that every row is a different person
 columns = {columns}\t# summary: columns that studies are about
 sensitive = {sensitive}\t# summary: columns that do not decide who is grouped with whom
 diverse = {diverse}\t# summary: sensitive columns of which no group has too many equal values
@@ -129,10 +130,17 @@ def _toml(value: Any) -> str:
 
 
 def template(
-    site: str, name: str = "", *, person: str = "", consumption: tuple[str, ...] = (), rows: int = 0
+    site: str,
+    name: str = "",
+    *,
+    person: str = "",
+    one_row_per_person: bool = False,
+    consumption: tuple[str, ...] = (),
+    rows: int = 0,
 ) -> str:
     """Return a policy file with the defaults, or with the preset of a name, and a comment on each rule."""
-    protect, dp, domain = Protect(person=person, consumption=consumption), Budget(), Domain(rows=rows)
+    protect = Protect(person=person, one_row_per_person=one_row_per_person, consumption=consumption)
+    dp, domain = Budget(), Domain(rows=rows)
     if name:
         rule = preset(name)
         rows_in_group = max(rule.min_people, protect.min_cluster_size)
@@ -247,9 +255,7 @@ def _summary(policy: Policy) -> list[str]:
         "The site answers from a summary table (microaggregation): every row is the average of at least "
         f"{size} people, i.e. k-anonymity with k = {size}.{proposed}",
         "The site reads its rows to make or update the summary table, and not to answer queries.",
-        f"Column {p.person} identifies people. It is not in any answer."
-        if p.person
-        else "Every row counts as a person, unless the summary table is made with --person.",
+        _rows_of_people(p),
     ]
     if p.columns:
         sentences.append(f"The grouping gives more weight to these columns: {', '.join(p.columns)}.")
@@ -265,6 +271,18 @@ def _summary(policy: Policy) -> list[str]:
             f"{p.max_share * 100:g}% of the group's total."
         )
     return sentences
+
+
+def _rows_of_people(protect: Protect) -> str:
+    """The sentence on which rows belong to one person."""
+    if protect.person:
+        return f"Column {protect.person} identifies people. It is not in any answer."
+    if protect.one_row_per_person:
+        return "The site declares that every row is a different person."
+    return (
+        "This policy does not declare which rows belong to one person. `unpooled site summarize` needs "
+        "--person or --one-row-per-person."
+    )
 
 
 def diversity(columns: tuple[str, ...], by: float) -> str:

@@ -1,8 +1,9 @@
 """The place of a site's folder: a site lives in one folder, on one machine.
 
-``place.json`` names host, file system and inode of the folder. A folder that was renamed on its file system
-has the same place. One that was copied, restored, or moved to another disk or machine has another, and might
-be one of two. It answers nothing until an officer confirms that it is the one that lives on.
+``place.json`` holds the folder's id, by which the register of site folders recognises it, and host, file
+system and inode. A folder that was renamed on its file system has the same place. One that was copied,
+restored, or moved to another disk or machine has another, and might be one of two. It answers nothing until
+an officer confirms that it is the one that lives on. A backup holds only the id.
 """
 
 import json
@@ -19,13 +20,13 @@ from unpooled.site.log_files import segments
 from unpooled.site.log_handover import locked_log
 from unpooled.site.study_store import FEDERATIONS
 from unpooled.storage.account import account
-from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.atomic_files import create_atomically, write_atomically
 from unpooled.storage.file_format import FORMAT
 
-_PLACE = "place.json"
+PLACE = "place.json"
 _OWN = (  # files and folders of which each site has its own
     *("log.jsonl", "ledger.sqlite", "registry.sqlite", "identity.key", "erasures.json", "settings.json"),
-    *("summary", "renewal", FEDERATIONS, _PLACE),
+    *("summary", "renewal", FEDERATIONS, PLACE),
 )
 
 
@@ -42,16 +43,34 @@ def _place(folder: Path) -> dict[str, Any]:
 
 
 def record_place(folder: Path) -> None:
-    """Record where a folder is: that of a new site, or one that an officer confirmed."""
+    """Record where a folder is, if it records no place: that of a new site."""
+    create_atomically(folder / PLACE, _record(folder, os.urandom(16).hex()))
+
+
+def folder_id(folder: Path) -> str:
+    """Return the id of a site's folder; "" if it has none."""
+    return str((recorded_place(folder) or {}).get("id", ""))
+
+
+def only_id(content: bytes) -> bytes:
+    """Return the content of a place's file for a backup: a restored folder is in no place yet."""
+    try:
+        values = {name: json.loads(content)[name] for name in ("format", "id")}
+    except (ValueError, TypeError, KeyError):
+        return content
+    return (json.dumps(values, indent=1) + "\n").encode()
+
+
+def _record(folder: Path, id_: str) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    values = {"format": FORMAT, **_place(folder), "since": now}
-    write_atomically(folder / _PLACE, (json.dumps(values, indent=1) + "\n").encode())
+    values = {"format": FORMAT, "id": id_, **_place(folder), "since": now}
+    return (json.dumps(values, indent=1) + "\n").encode()
 
 
 def recorded_place(folder: Path) -> dict[str, Any] | None:
     """Return the place that a folder records; None if it records none."""
     try:
-        return dict(json.loads((folder / _PLACE).read_text(encoding="utf-8")))
+        return dict(json.loads((folder / PLACE).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
@@ -59,17 +78,17 @@ def recorded_place(folder: Path) -> dict[str, Any] | None:
 def check_place(folder: Path) -> None:
     """Raise FolderMovedError if a site's folder is not where it was when it was last confirmed.
 
-    A folder without a place is that of a site that has not joined a federation, or it was restored.
+    A folder without the file is that of a site that has not joined a federation, or it was copied.
     """
     recorded = recorded_place(folder)
     joined = any(any(folder.glob(f"{FEDERATIONS}/*/{name}.json")) for name in ("invitation", "coordinator"))
-    if recorded is None and not joined and not (folder / _PLACE).exists():
+    if recorded is None and not joined and not (folder / PLACE).exists():
         return
     now = _place(folder)
     if recorded is not None and all(recorded.get(name) == value for name, value in now.items()):
         return
     what = "was restored, or copied without its place"
-    if recorded is not None:
+    if recorded is not None and "host" in recorded:
         since = f"{str(recorded.get('since'))[:10]} on {recorded.get('host')}"
         what = (
             f"is not the one that was used since {since}: it was copied, or moved to another disk or machine"
@@ -85,7 +104,7 @@ def confirm_place(folder: Path, by: str = "") -> None:
     check_links(folder)
     with locked_log(folder, "unpooled site confirm") as log:
         log.append(MOVED, by=by or account(), host=platform.node())
-        record_place(folder)
+        write_atomically(folder / PLACE, _record(folder, folder_id(folder) or os.urandom(16).hex()))
 
 
 def check_links(folder: Path) -> None:

@@ -7,7 +7,7 @@ or a deleted register does not know of the first folder.
 The register is the file ``site-folders.sqlite`` in ``$XDG_DATA_HOME/unpooled`` (by default
 ``~/.local/share/unpooled``), or in the folder that the environment variable ``UNPOOLED_REGISTER`` names. It
 holds paths of site folders, and keyed digests of data files, of their places and of ids of people. The key
-comes from the operating system's entropy. A site folder is known by the id in its file ``folder.id``, so it
+comes from the operating system's entropy. A site folder is known by the id in its file ``place.json``, so it
 may move.
 """
 
@@ -21,9 +21,9 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 
 from unpooled.errors import InputError, LedgerError
-from unpooled.storage.atomic_files import create_atomically
+from unpooled.site.folder_place import folder_id, record_place
 
-VARIABLE, FILE, FOLDER_ID = "UNPOOLED_REGISTER", "site-folders.sqlite", "folder.id"
+VARIABLE, FILE = "UNPOOLED_REGISTER", "site-folders.sqlite"
 _SAMPLE = 64  # ids of people that are compared: those with the smallest digests
 _SAME_PEOPLE = 0.2  # share of the people of two folders who are in both, from which they are the same data
 _SCHEMA = """
@@ -136,10 +136,10 @@ def _check(
     *,
     allow_second: bool,
 ) -> None:
-    own = _id_in(folder)
+    own = folder_id(folder)
     for id_, path, since in db.execute("SELECT id, path, since FROM folders ORDER BY since, id").fetchall():
         if id_ == own:
-            if not _same(Path(path), folder) and _id_in(Path(path)) == own:
+            if not _same(Path(path), folder) and folder_id(Path(path)) == own:
                 raise InputError(
                     f"{folder} is a copy of the site folder {path}. A site has one folder. Delete the copy."
                 )
@@ -167,22 +167,14 @@ def _overlap(theirs: set[str], people: Iterable[str]) -> bool:
 
 
 def _record(db: sqlite3.Connection, folder: Path, data: set[str], people: list[str]) -> None:
-    create_atomically(folder / FOLDER_ID, os.urandom(16).hex().encode() + b"\n")
-    own, now = _id_in(folder), datetime.now(UTC).isoformat(timespec="seconds")
+    record_place(folder)
+    own, now = folder_id(folder), datetime.now(UTC).isoformat(timespec="seconds")
     db.execute("INSERT OR IGNORE INTO folders VALUES (?, ?, ?)", (own, "", now))
     db.execute("UPDATE folders SET path = ? WHERE id = ?", (str(folder.resolve()), own))
     db.executemany("INSERT OR IGNORE INTO data VALUES (?, ?)", [(own, one) for one in data])
     if people:
         db.execute("DELETE FROM people WHERE folder = ?", (own,))
         db.executemany("INSERT INTO people VALUES (?, ?)", [(own, one) for one in people])
-
-
-def _id_in(folder: Path) -> str:
-    """Return the id of a site folder; "" if it has none."""
-    try:
-        return (folder / FOLDER_ID).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -107,7 +107,8 @@ def open_site(
         A Table, a DataFrame, a mapping of columns, or an array (n, d). It is read to make the summary table,
         and is not needed if ``folder`` has one.
     policy : Policy or None
-        The rules of the site; None takes the default policy.
+        The rules of the site; None takes the default policy. To make a summary table, they must declare which
+        rows belong to one person: ``person`` or ``one_row_per_person`` in ``[protect]``.
     folder : path or None
         The site's own folder. The site answers from a summary table in it once the table is approved
         (``unpooled site approve``), or if the policy has ``auto_approve = true``. Without a folder, for
@@ -384,6 +385,7 @@ def _summary(table: TableLike | None, policy: Policy, home: Path | None) -> tupl
         if table is None:
             raise InputError("there is neither a table nor a folder with a summary table. Give one of them.")
         check_declared(policy, settings.consumption)
+        settings.check_people_declared()
         summary = microaggregate(as_table(table), settings)
         return summary, summary.digest
     kept = SummaryFolder(home)
@@ -392,9 +394,10 @@ def _summary(table: TableLike | None, policy: Policy, home: Path | None) -> tupl
             raise InputError(f"{home}: there is no summary table. Make one with unpooled site summarize.")
         check_declared(policy, settings.consumption)
         kept.make(as_table(table), settings)
-    summary = kept.read()
-    check_declared(policy, kept.settings().consumption)
-    _check_settings(settings, kept.settings(), summary.min_group_size)
+    summary, made = kept.read(), kept.settings()
+    check_declared(policy, made.consumption)
+    made.check_people_declared()
+    _check_settings(settings, made, summary.min_group_size)
     if not (policy.protect.auto_approve or kept.approved):
         raise NotApprovedError(
             f"{kept.path}: nobody approved the summary table yet. Review it with unpooled site review "
@@ -430,7 +433,7 @@ def _check_settings(required: SummarySettings, made: SummarySettings, min_group_
             f"[protect] diverse_by = {required.diverse_by:g}, but the summary table was made with "
             f"{made.diverse_by:g}"
         )
-    for name in ("person", "sensitive", "diverse", "log", "consumption"):
+    for name in ("person", "one_row_per_person", "sensitive", "diverse", "log", "consumption"):
         rule, setting = getattr(required, name), getattr(made, name)
         if rule and rule != setting:
             raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")

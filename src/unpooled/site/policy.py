@@ -55,7 +55,8 @@ class Protect:
 
     mode: Literal["summary", "dp", "raw"] = "summary"
     min_group_size: int = 0  # people in a group of the summary table; 0: by people and columns
-    person: str = ""  # the column that identifies people; "": every row is a person
+    person: str = ""  # the column that identifies people
+    one_row_per_person: bool = False  # the officer declares that every row is a different person
     columns: tuple[str, ...] = ()  # columns that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
     diverse: tuple[str, ...] = ()  # sensitive columns of which every group has diverse values
@@ -77,6 +78,7 @@ class Protect:
             self.log,
             self.consumption,
             self.max_share,
+            self.one_row_per_person,
             diverse=self.diverse,
             diverse_by=self.diverse_by,
         )

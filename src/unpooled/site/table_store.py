@@ -97,6 +97,7 @@ class SummaryFolder:
         tables of the same people can be compared, which singles out people who changed groups. A table that
         nobody approved is replaced. ``reading`` describes how the data were read, for updates.
         """
+        settings.check_people_declared()
         self.check_may_make(second_table)
         table = self._without_erased(table, settings)
         first = make_first_summary(table, settings, progress=progress)
@@ -154,8 +155,8 @@ class SummaryFolder:
                 why = f"{present} of {len(disclosed)} disclosed people are in column {settings.person}"
         raise InputError(
             f"{self.folder}: {_many(len(erased))} erased here, and {why}. They would not be recognised, and "
-            "would be disclosed again. Use --person with the column that the summary table was made with, or "
-            "make the table in a folder of its own, from a file without them."
+            "would be disclosed again. Use --person with the column that the summary table was made with, "
+            "and a file that has the same ids."
         )
 
     def _register(
@@ -261,7 +262,7 @@ class SummaryFolder:
             items = self.about()["settings"].items()
             values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in items}
             return SummarySettings(**values)
-        except (KeyError, AttributeError, TypeError) as error:
+        except (KeyError, AttributeError, TypeError, InputError) as error:
             raise LedgerError(
                 f"{self.path / ABOUT}: not the description of a summary table, or damaged: {error}"
             ) from error
@@ -334,7 +335,8 @@ class SummaryFolder:
         if erased or erasures:
             raise LedgerError(
                 f"{self.folder}: {_many(len(erased) or len(erasures))} erased here, and {source} would "
-                "disclose them again. Use a folder of its own, with a file without them."
+                'disclose them again. Set the policy to mode = "summary", and make the summary table with '
+                "--person."
             )
 
     def recover(self) -> tuple[Path, ...]:

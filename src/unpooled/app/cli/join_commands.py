@@ -16,7 +16,7 @@ from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.app.cli.review_commands import write_page
-from unpooled.app.cli.site_commands import FederationName, SiteFolderArgument, site
+from unpooled.app.cli.site_commands import POLICY, FederationName, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import (
     ROWS,
     AllowSecondFolder,
@@ -114,20 +114,24 @@ def join(
             raise InputError("--background, --downstream and --set-up-anew need an invitation, not a key")
         _check_outputs(place, invitation, data, policy)
         membership_by_key = _checked_key(place, invitation, policy, yes)
+        rules = policy or (place.policy if place.policy.exists() else None)
+        own = _prepared(place, rules, reading, grouping, data, columns, only, allow_second_folder)
         _write_policy(place, policy, relay=False)
-        _settled(place, None, reading, grouping, data, columns, only, allow_second_folder=allow_second_folder)
+        _recorded(place, None, own)
         _pin(membership_by_key)
         return
     if yes:
         raise InputError("--yes is for the key of a coordinator. An invitation asks nothing.")
     relay = checked_relay(place, invitation, downstream, policy, about_data)
     _check_outputs(place, invitation, data, policy)
-    _check_policy(place, invitation, policy, relay is not None)
+    rules = _checked_rules(place, invitation, policy, relay is not None)
+    place.check_invitation(invitation, set_up_anew=set_up_anew)
+    own = None  # what is wrong with its data must not leave a membership behind
+    if relay is None:
+        own = _prepared(place, rules, reading, grouping, data, columns, only, allow_second_folder)
     membership = place.accept(invitation, set_up_anew=set_up_anew)
     _write_policy(place, policy, relay is not None)
-    settings = _settled(
-        place, relay, reading, grouping, data, columns, only, allow_second_folder=allow_second_folder
-    )
+    settings = _recorded(place, relay, own)
     _serve(place, membership, settings, background, EventLog(membership.invitation.site))
 
 
@@ -143,6 +147,7 @@ def start(
     columns: StudyColumns = None,
     only: Only = None,
     downstream: Downstream = None,
+    allow_second_folder: AllowSecondFolder = False,
     log_format: LogFormat = "text",
     log_file: LogFile = None,
 ) -> None:
@@ -161,9 +166,11 @@ def start(
     memberships = place.chosen(federation)
     about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
     relay = checked_relay(place, None, downstream, None, about_data)
-    settings = _settled(
-        place, relay, reading, grouping, data, columns, only, allow_second_folder=True
-    )  # join has asked
+    _check_rules_exist(place)
+    own = None
+    if relay is None:
+        own = _prepared(place, place.policy, reading, grouping, data, columns, only, allow_second_folder)
+    settings = _recorded(place, relay, own)
     log = EventLog(memberships[0].invitation.site, log_format, log_file)
     if len(memberships) > 1 and not background:
         _serve_all(place, memberships, log, log_format)
@@ -300,13 +307,18 @@ def _check_outputs(place: "SiteFolder", invitation: Path, data: str | None, poli
     )
 
 
-def _check_policy(place: "SiteFolder", invitation: Path, policy: Path | None, relay: bool) -> None:
-    """Raise an error if --policy names rules that are not valid, or other rules than those of the site."""
+def _checked_rules(place: "SiteFolder", invitation: Path, policy: Path | None, relay: bool) -> Path | None:
+    """Return the file of the rules that a site joins with; None: the default ones.
+
+    Raises an error if --policy names rules that are not valid, or other rules than those of the site.
+    """
     from unpooled.federation.provisioning.invitations import Invitation
     from unpooled.site.policy import load
 
     if policy is None:
-        return
+        if place.was_enrolled:
+            _check_rules_exist(place)
+        return place.policy if place.policy.exists() else None
     if not relay and (named := load(policy).site.id) and named != (site := Invitation.read(invitation).site):
         raise InputError(f"{policy} is the policy of {named}, and the invitation is for {site}")
     if place.policy.exists() and place.policy.read_bytes() != policy.read_bytes():
@@ -314,6 +326,7 @@ def _check_policy(place: "SiteFolder", invitation: Path, policy: Path | None, re
             f"{place.policy} already exists, and differs from {policy}. A site has one policy for all "
             f"federations. Edit {place.policy}, or join without --policy."
         )
+    return policy
 
 
 def _write_policy(place: "SiteFolder", policy: Path | None, relay: bool) -> None:
@@ -322,8 +335,6 @@ def _write_policy(place: "SiteFolder", policy: Path | None, relay: bool) -> None
     from unpooled.site.explain_policy import template
     from unpooled.storage.atomic_files import create_atomically
 
-    if place.was_enrolled and policy is None:
-        _check_rules_exist(place)
     default = TEMPLATE if relay else template("")
     create_atomically(place.policy, default.encode() if policy is None else policy.read_bytes())
 
@@ -337,36 +348,47 @@ def _check_rules_exist(place: "SiteFolder") -> None:
         )
 
 
-def _settled(
+def _prepared(
     place: "SiteFolder",
-    relay: "FederationFolder | None",
+    rules: Path | None,
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     data: str | None,
     columns: str | None,
     only: str | None,
-    *,
     allow_second_folder: bool,
-) -> "SiteSettings | RelaySettings":
-    """Return the settings of the site after making the files that it lacks; prints what it answers from."""
+) -> "SiteSettings":
+    """Return the settings of a site, after making the summary table that it lacks or reading its rows.
+
+    Prints what the site answers from. ``rules`` is the file of its policy; None: the default rules.
+    """
     from unpooled.site.folder_register import one_folder
 
-    _check_rules_exist(place)
-    if relay is not None:
+    own = _settings(place, rules, data, reading, grouping, columns, only)
+    from_summary = own.rules().protect.mode == "summary"
+    place.check_audit_trail(from_summary)
+    if from_summary:
+        _make_table(place, own, grouping, columns, allow_second_folder=allow_second_folder)
+        print_site(own)
+        return own
+    source = data_source(own.data, own.reading())
+    with one_folder(place.path, source, allow_second=allow_second_folder or data is None):
+        print_site(own)
+        place.make()
+    return own
+
+
+def _recorded(
+    place: "SiteFolder", relay: "FederationFolder | None", own: "SiteSettings | None"
+) -> "SiteSettings | RelaySettings":
+    """Return the settings of a site or a relay, after writing them; opens its log and its ledger."""
+    if own is None:
+        assert relay is not None
         place.open_audit_trail()
         settings = new_relay_settings(place, relay)
         print_relay(settings)
         return settings
-    own = _settings(place, data, reading, grouping, columns, only)
-    from_summary = own.rules().protect.mode == "summary"
-    place.open_audit_trail(from_summary)
-    if from_summary:
-        _make_table(place, own, grouping, columns, allow_second_folder=allow_second_folder)
-    else:
-        source = data_source(own.data, own.reading())
-        with one_folder(place.path, source, allow_second=allow_second_folder):
-            pass  # the site answers from its rows
-    print_site(own)
+    place.open_audit_trail()
     own.write()
     return own
 
@@ -451,10 +473,10 @@ def confirm(
     """
     from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.federation.provisioning.site_folder import SiteFolder
-    from unpooled.site.folder_place import FolderMovedError, check_place, confirm_place
+    from unpooled.site.folder_place import PLACE, FolderMovedError, check_place, confirm_place
 
     place = SiteFolder.from_path(folder)
-    if not FileMembership.every(place.path):
+    if not (place.path / PLACE).exists() and not FileMembership.every(place.path):
         place.chosen()  # raises unless the site has joined
     try:
         check_place(place.path)
@@ -508,6 +530,7 @@ class _Enrolment:
 
 def _settings(
     place: "SiteFolder",
+    rules: Path | None,
     data: str | None,
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
@@ -515,6 +538,8 @@ def _settings(
     only: str | None,
 ) -> "SiteSettings":
     """Return the settings of the site: from the options, or as saved the last time."""
+    from dataclasses import replace
+
     from unpooled.data.readers import is_file
     from unpooled.site.session import SiteSettings
     from unpooled.site.table_store import SummaryFolder
@@ -527,14 +552,15 @@ def _settings(
         )
     if data is None and about_reading:
         raise InputError("--data is needed with the other options")
+    file = None if rules is None else str(rules)
     if data is None and (place.has_settings or not has_table):
-        return place.settings
+        return replace(place.settings, policy=file)
     read = read_by(reading, only)
     settings = SiteSettings(
         site="",
         data="" if data is None else str(Path(data).absolute()) if is_file(data) else data,
         folder=str(place.path),
-        policy=str(place.policy),
+        policy=file,
         columns=read.columns,
         exclude=read.exclude,
         categorical=read.categorical,
@@ -548,7 +574,11 @@ def _settings(
         sheet=read.sheet,
         long=read.long,
     )
-    if place.has_settings and settings != place.settings and (running := place.running()):
+    if (
+        place.has_settings
+        and settings != replace(place.settings, policy=file)
+        and (running := place.running())
+    ):
         raise InputError(
             f"{place.path}: the site runs in {running[0].name}, and all its federations have the same data. "
             f"Stop it before you change the data: unpooled site stop {place.path}."
@@ -605,7 +635,7 @@ def print_site(settings: "SiteSettings") -> None:
             "counts them."
         )
     typer.echo(
-        f"rules: {settings.policy}; methods {', '.join(methods)}; secure sums {rules.aggregation.secure}"
+        f"rules: {folder / POLICY}; methods {', '.join(methods)}; secure sums {rules.aggregation.secure}"
     )
     typer.echo(f"the site logs all that it sends in {folder / 'log.jsonl'}")
 
@@ -653,7 +683,7 @@ def _detach(place: "SiteMembership") -> None:
         time.sleep(0.1)
     typer.echo(
         f"running in the background for {place.name} (process {child.pid}); unpooled site stop {place.site} "
-        "stops it"
+        f"--federation {place.name} stops it"
     )
 
 

@@ -54,6 +54,7 @@ def checked_relay(
             )
     if policy is not None or rules.exists():
         load_relay_policy(rules).check_members(len(federation.sites))
+    place.check_audit_trail()
     return federation
 
 

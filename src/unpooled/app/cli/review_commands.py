@@ -188,8 +188,8 @@ def studies_lines(studies: "StudyFolder") -> list[str]:
     """Return a numbered line for each study that came to a site, with its state."""
     every = studies.every()
     return [
-        f"{number}. {one.display_state}: {one.study.title} ({one.study.purpose}); received {one.received}, "
-        f"digest {one.study.digest[:16]}"
+        f"{number}. {one.display_state}: {one.study.title} ({one.study.purpose}); received {one.received} "
+        f"from {one.study.federation}, digest {one.study.digest[:16]}"
         for number, one in enumerate(every, start=1)
     ] or ["the site has not received a study yet"]
 
@@ -326,6 +326,9 @@ def _only(received: "list[ReceivedStudy]", folder: Path) -> "ReceivedStudy | Non
     if len(received) < 2:
         return received[0] if received else None
     numbers = {one.study.digest: number for number, one in enumerate(_studies(folder).every(), start=1)}
-    named = "; ".join(f"{numbers[one.study.digest]}. {one.study.title}" for one in received[:_LISTED])
+    named = "; ".join(
+        f"{numbers[one.study.digest]}. {one.study.title} (in {one.study.federation})"
+        for one in received[:_LISTED]
+    )
     more = f" and {len(received) - _LISTED} more" if len(received) > _LISTED else ""
     raise InputError(f"{folder}: {len(received)} studies are possible. Name one by its number: {named}{more}")

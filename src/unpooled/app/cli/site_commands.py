@@ -58,6 +58,9 @@ def init(
         str, typer.Option(help="Published rule to follow; unpooled site init --list-presets lists them.")
     ] = "",
     person: Annotated[str, typer.Option(help="Column that identifies the person a row belongs to.")] = "",
+    one_row_per_person: Annotated[
+        bool, typer.Option("--one-row-per-person", help="Declare that every row is a different person.")
+    ] = False,
     consumption: Annotated[
         str | None,
         typer.Option(help="Consumption columns, of which nobody may have a large share of a total: kwh,gas"),
@@ -78,7 +81,7 @@ def init(
     from unpooled.site.explain_policy import template
     from unpooled.site.policy import check_declared, parse
 
-    options = bool(name or preset or person or consumption or rows)
+    options = bool(name or preset or person or one_row_per_person or consumption or rows)
     if list_presets:
         if options or relay or overwrite or path != Path("."):
             raise InputError("--list-presets takes no other option and no path")
@@ -91,7 +94,14 @@ def init(
             raise InputError("--relay writes rules about sums; the other options are for a site with data")
         _write_policy(path, TEMPLATE, overwrite)
         return
-    text = template(name, preset, person=person, consumption=o.names(consumption), rows=rows)
+    text = template(
+        name,
+        preset,
+        person=person,
+        one_row_per_person=one_row_per_person,
+        consumption=o.names(consumption),
+        rows=rows,
+    )
     _write_policy(path, text, overwrite)
     try:
         check_declared(parse(text), o.names(consumption))

@@ -158,6 +158,16 @@ def settings_of(
         value, option = getattr(fixed, name), getattr(chosen, name)
         if value and option and value != option:
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
+    if fixed.person and chosen.one_row_per_person:
+        raise PolicyError(
+            f"--one-row-per-person: the policy has [protect] person = {fixed.person!r}. Leave the option "
+            "out, or edit the policy."
+        )
+    if fixed.one_row_per_person and chosen.person:
+        raise PolicyError(
+            "--person: the policy has [protect] one_row_per_person = true. Leave the option out, or edit the "
+            "policy."
+        )
     consumption = chosen.consumption or fixed.consumption
     check_declared(rules, consumption)
     return SummarySettings(
@@ -168,7 +178,7 @@ def settings_of(
         chosen.log or fixed.log,
         consumption,
         fixed.max_share,
-        chosen.one_row_per_person,
+        chosen.one_row_per_person or fixed.one_row_per_person,
         chosen.not_a_person,
         chosen.diverse or fixed.diverse,
         fixed.diverse_by,
@@ -213,6 +223,8 @@ def make(
     place = SummaryFolder(folder)
     place.check_may_make(second_table)
     query = None if reading.query is None else portable(reading.query, folder, folder)
+    if reading.long is not None and not settings.person:  # one row of each person is made of its rows
+        settings = replace(settings, one_row_per_person=True)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: not a folder")
     if settings.person:
@@ -313,7 +325,7 @@ def _checked_people(
         found = person_columns(_with_codes(data, table, reading), settings.not_a_person)
         person = found[0].columns[0] if found and len(found[0].columns) == 1 else "COLUMN"
         columns = "; ".join(map(str, found[:3])) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
-        if not settings.one_row_per_person and reading.long is None:
+        if not settings.one_row_per_person:
             raise InputError(
                 f"{data}: nobody declared which rows belong to one person. "
                 + (f"These columns seem to identify people: {columns}. " if found else "")

@@ -83,7 +83,7 @@ def compare() -> PenguinStudy:
     return PenguinStudy(
         penguins,
         _pooled(penguins, 0),
-        _federated(penguins, Policy(protect=Protect("summary", auto_approve=True))),
+        _federated(penguins, Policy(protect=Protect("summary", one_row_per_person=True, auto_approve=True))),
         _federated(penguins, Policy(protect=Protect("raw"))),
         {name: microaggregate(X) for name, X in rows.items()},
         worst,

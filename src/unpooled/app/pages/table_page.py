@@ -78,12 +78,7 @@ def _declaration(settings: SummarySettings) -> str:
             f"The site declared that column {settings.person} identifies people: rows of one person were "
             "combined."
         )
-    if settings.one_row_per_person:
-        return "The site declared that every row is a different person."
-    return (
-        "Every row counts as a person, and nobody declared that this is so. If a person can have several "
-        "rows, make the table with --person."
-    )
+    return "The site declared that every row is a different person."
 
 
 def _odd_columns(summary: SummaryTable) -> list[str]:

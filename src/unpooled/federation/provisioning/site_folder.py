@@ -74,18 +74,26 @@ class SiteFolder:
         With ``set_up_anew`` the membership in the federation that had the name before ends; its studies
         stay on record.
         """
-        invitation = Invitation.read(file)
-        membership = SiteMembership(self.path / FEDERATIONS / invitation.federation, self.path)
-        self._check_pinned(invitation, membership, set_up_anew)
-        new = not self.path.exists() or not self.memberships()
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o700)
-        if new:
+        invitation, membership = self.check_invitation(file, set_up_anew=set_up_anew)
+        self.make()
+        if not self.memberships():  # the place of a site that took part must not be lost
             record_place(self.path)
         if (membership.path / INVITATION).exists() and not _same(invitation, membership.invitation):
             os.rename(membership.path, _free_name(membership.path))
         membership.accept(invitation)
         return membership
+
+    def make(self) -> None:
+        """Make the folder, which only the site's own account can read."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+
+    def check_invitation(self, file: Path, *, set_up_anew: bool = False) -> tuple[Invitation, SiteMembership]:
+        """Return an invitation and its membership; raise InputError if ``accept`` would refuse it."""
+        invitation = Invitation.read(file)
+        membership = SiteMembership(self.path / FEDERATIONS / invitation.federation, self.path)
+        self._check_pinned(invitation, membership, set_up_anew)
+        return invitation, membership
 
     def _check_pinned(self, invitation: Invitation, membership: SiteMembership, set_up_anew: bool) -> None:
         for other in self.memberships():
@@ -162,20 +170,15 @@ class SiteFolder:
         """Raise FolderMovedError if the folder was moved, copied or restored and nobody confirmed it."""
         check_place(self.path)
 
-    def open_audit_trail(self, from_summary: bool = False) -> None:
-        """Check that an admitted site has its files; make log and ledger of a site that is not admitted yet.
+    def check_audit_trail(self, from_summary: bool = False) -> None:
+        """Raise InputError if a site that a coordinator has admitted lacks its files.
 
         New files would not contain what the site has answered and spent, and a second, unrelated summary
         table could be compared with the first one. ``from_summary``: the site answers from a summary table.
         """
-        log, ledger = self.path / "log.jsonl", self.path / "ledger.sqlite"
-        lost = [file for file in (log, ledger) if not file.exists()]
         if not self.was_enrolled:
-            if lost:
-                Log(log, "unpooled site join").close()
-                for membership in self.memberships():
-                    Ledger(ledger, membership.invitation.site, membership.invitation.authority).close()
             return
+        lost = [file for file in self._audit_trail if not file.exists()]
         if from_summary:
             lost += SummaryFolder(self.path).missing_files()
         if lost:
@@ -184,6 +187,19 @@ class SiteFolder:
                 f"{self.path}: the site was admitted before, and its files are missing: {names}. Restore the "
                 "folder from a backup with unpooled site restore, or put these files back."
             )
+
+    def open_audit_trail(self) -> None:
+        """Make log and ledger of a site that no coordinator has admitted yet."""
+        log, ledger = self._audit_trail
+        if self.was_enrolled or (log.exists() and ledger.exists()):
+            return
+        Log(log, "unpooled site join").close()
+        for membership in self.memberships():
+            Ledger(ledger, membership.invitation.site, membership.invitation.authority).close()
+
+    @property
+    def _audit_trail(self) -> tuple[Path, Path]:
+        return self.path / "log.jsonl", self.path / "ledger.sqlite"
 
 
 _ENDED = ".ended-"  # in the name of a subfolder: the federation was set up anew

@@ -92,8 +92,8 @@ class SummarySettings:
             raise InputError(f"column {self.person} identifies people, so it cannot have another role")
         if self.person and self.one_row_per_person:
             raise InputError(
-                f"column {self.person} identifies people, and every row is declared to be a person. Use "
-                "either --person or --one-row-per-person."
+                f"column {self.person} identifies people, and every row is declared to be a person. Declare "
+                "only one of person and one_row_per_person."
             )
         if self.person in self.not_a_person and self.person:
             raise InputError(f"column {self.person} is both in --person and in --not-a-person")
@@ -112,6 +112,14 @@ class SummarySettings:
     def people_declared(self) -> bool:
         """True if the site declared which rows belong to one person."""
         return bool(self.person) or self.one_row_per_person
+
+    def check_people_declared(self) -> None:
+        """Raise InputError if the site did not declare which rows belong to one person."""
+        if not self.people_declared:
+            raise InputError(
+                "nobody declared which rows belong to one person. Name the column that identifies people as "
+                "person, or set one_row_per_person if every row is a different person."
+            )
 
     def group_size_for(self, people: int, columns: int) -> int:
         """Return the minimum group size: as chosen, or by the numbers of people and of disclosed columns.
