@@ -31,7 +31,6 @@ from unpooled.evaluation.replication import SPLITS, Replication, between, replic
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
-from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.protocol.algorithm import (
     Algorithm,
     State,

@@ -115,9 +115,9 @@ def join(
         _check_outputs(place, invitation, data, policy)
         membership_by_key = _checked_key(place, invitation, policy, yes)
         rules = policy or (place.policy if place.policy.exists() else None)
-        own = _prepared(place, rules, reading, grouping, data, columns, only, allow_second_folder)
+        by_files = _prepared(place, rules, reading, grouping, data, columns, only, allow_second_folder)
         _write_policy(place, policy, relay=False)
-        _recorded(place, None, own)
+        _recorded(place, None, by_files)
         _pin(membership_by_key)
         return
     if yes:
