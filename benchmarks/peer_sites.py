@@ -1,7 +1,8 @@
 """The same sums over many sites by Apple's pfl-research: ``python -m benchmarks.peer_sites SITES``.
 
-``make bench-sites`` installs pfl into build/pfl, beside the environment; without pfl one line reports that. A
-site there is a Dataset, and our kernel makes its sums, so that the engines are compared.
+``pip install --no-deps --target build/pfl pfl multiprocess dill`` installs pfl beside the environment. Set
+PYTHONPATH=build/pfl; without pfl one line reports that. A site there is a Dataset, and our kernel makes its
+sums, so that the engines are compared.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The wheel of this system on other Pythons: built, installed without a compiler, tried and tested.
 
-    python release/pythons.py python3.12 stable testing:python3.15      # or make pythons
+    python release/pythons.py python3.12 stable testing:python3.15
 
 A Python is a program, or a suite of Debian, which gets a root of its own under ``build/roots`` (needs root,
 debootstrap; UNPOOLED_LEND as in tests/container_steps.py). A wheel of Python 3.12 has Python's stable

@@ -1,6 +1,6 @@
 """From a tag to checked files, and to a demo from them in an empty environment. Nothing is published.
 
-    python release/rehearse.py --version 0.1.0      # or make release-rehearsal
+    python release/rehearse.py --version 0.1.0      # or make release
 
 A scratch clone gets the version and its tag. From that tag come an sdist, a wheel for any machine and a wheel
 for this system, each built twice in different folders: the digests must agree, of the files as they would be

@@ -41,7 +41,16 @@ class ByFile(LoadFileScheduling):
     such tests at once would slow each other down, and every worker would set up the federation they share.
     """
 
-    SHARED = ("commands", "hostile", "kills", "operation", "own_method", "processes", "runs")
+    SHARED = (
+        "commands",
+        "hostile",
+        "kills",
+        "logs_and_metrics",
+        "operation",
+        "own_method",
+        "processes",
+        "runs",
+    )
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)

@@ -2,7 +2,7 @@
 
 Every page is opened from a server on this machine: no request to another host, no complaint of the browser,
 nothing that sticks out, no violation that axe-core calls serious or critical, no link that leads nowhere; and
-a search finds something, from the server and from the folder. ``make docs-check`` fetches axe and runs it.
+a search finds something, from the server and from the folder. ``make site`` fetches axe and runs it.
 """
 
 import argparse

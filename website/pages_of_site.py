@@ -16,6 +16,7 @@ ALONG = {  # a file of the tree, and where it is on the site
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
+    "CODE_OF_CONDUCT.md": "project/code-of-conduct.md",
     "CITATION.cff": "project/CITATION.cff",
     "LICENSE": "project/LICENSE.txt",
     "src/unpooled/data/examples/HEART_DISEASE.md": "project/heart-disease-data.md",

@@ -272,6 +272,18 @@ def test_what_is_left_out_is_in_the_headline(hospitals, tmp_path):
     assert "<b>site west</b>: late" in page(missing).partition("</section>")[0]
 
 
+def test_rows_of_a_site_that_withdrew_do_not_count_as_rows_without_values(hospitals):
+    result = outcome(hospitals, (3,), preparation_options=PreparationOptions(missing="drop"))
+    run, agreement = result.run, result.run.state.agreement
+    rows = float(agreement.rows[0])
+    without = replace(agreement, used=agreement.used - rows)  # the first site stated its rows, and then left
+    withdrew = replace(run.history[1], silent={agreement.sites[0]: "withdrawn"})
+    state = replace(run.state, agreement=without)
+    left = replace(run, state=state, history=(run.history[0], withdrew, *run.history[2:]))
+    assert replace(result, run=left).rows_without_values <= result.rows_without_values
+    assert replace(result, run=replace(run, state=state)).rows_without_values >= rows
+
+
 def test_a_hundred_sites_are_listed_in_natural_order(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(1, 101):

@@ -22,8 +22,29 @@ def test_the_example_prints_the_output_on_the_page():
 def test_the_example_has_ten_lines_and_equals_pooling():
     (block,) = blocks(README)
     assert len([line for line in block.code.splitlines() if line]) <= 10
-    federated, pooled = map(float, re.findall(r"\d+\.\d+", block.output))
-    assert federated <= pooled * 1.0001
+    (ratio,) = map(float, re.findall(r"\d+\.\d+", block.output))
+    assert ratio <= 1.0001
+
+
+def test_it_is_short():
+    assert len(TEXT.split()) <= 600
+
+
+def test_its_numbers_are_those_of_the_pages():
+    """The pages are written by the commands in the table."""
+    pages = [
+        (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("speed", "leakage", "index")
+    ]
+    speed, leakage, home = pages
+    table = speed.partition("## The default fit")[2].partition("##")[0]
+    shares = [float(line.split("|")[5]) for line in table.splitlines() if re.match(r"\| .*k \d+ \|", line)]
+    assert len(shares) == 6
+    assert f"| {min(shares):.2f} to {max(shares):.2f} (" in TEXT
+    lloyd = re.search(r"^\| lloyd +\|(.*)$", leakage, re.M)[1].split("|")
+    unprotected, summary = (cell.strip().partition(",")[0] for cell in (lloyd[0], lloyd[2]))
+    assert f"| {unprotected}, {summary} (" in TEXT
+    (inertia,) = re.findall(r"protect=summary: (\d\.\d+) times", home)
+    assert f"| {inertia} (" in TEXT
 
 
 def test_commands_exist():

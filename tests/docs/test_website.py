@@ -53,7 +53,7 @@ def test_dead_links_and_places_are_found(site, tmp_path):
 
 
 def test_pages_in_a_browser(site, tmp_path):
-    """Two pages here, on two screens; ``make docs-check`` takes all."""
+    """Two pages here, on two screens; ``make site`` takes all."""
     with served(site) as root, browser(tmp_path) as tab:
         assert faults_of(tab, f"{root}index.html", 390, dark=True) == []
         assert dead(tab, links_of(tab)) == []

@@ -340,7 +340,7 @@ class Network:
     def _connections(self, site: str) -> int:
         """How often a site reported a connection."""
         output = self.output(site) if site in self.processes else ""
-        return len(re.findall(r"\d connected to heart", output))
+        return len(re.findall(r": connected to heart", output))
 
     def wait_connected(self, sites: set[str] | None = None) -> None:
         expected = sites if sites is not None else set(self.files)

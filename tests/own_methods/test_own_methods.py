@@ -89,7 +89,7 @@ def pooled_mixture(X, m, rounds, floor=1e-6):
 
 
 def test_strict():
-    """By the settings of the package, which are strict, and with what `make types` has found of it."""
+    """By the settings of the package, which are strict, and with what `make lint` has found of it."""
     root = HERE.parents[1]
     words = [sys.executable, "-m", "mypy", "--config-file", root / "pyproject.toml"]
     words += ["--cache-dir", root / ".mypy_cache", "k_medians.py", "gaussian_mixture.py"]

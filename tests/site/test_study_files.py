@@ -175,6 +175,14 @@ def test_another_version_is_reported_before_anything_is_opened(site, place):
     assert not any(e["kind"] == "opening" for _, e in entries(Path(site.folder) / "log.jsonl"))
 
 
+@pytest.mark.parametrize("version", ["0.0.7", "0.1.5", "0.2.0"])
+def test_a_coordinator_one_minor_version_older_or_newer_is_answered(site, place, version):
+    terms = replace(terms_of(approved(place, study_of())), version=version)
+    end = SiteSession(site, terms)
+    assert codec.unwrap(end.respond(SCHEMA)).replies[0].names == ("age", "bmi")
+    end.close()
+
+
 def test_a_summary_table_that_nobody_approved_is_reported_to_the_coordinator_without_its_path(site, place):
     Path(site.policy).write_text("format = 1\n")
     SummaryFolder(place.folder).make(site.table(), SummarySettings())

@@ -168,11 +168,40 @@ class DWFState(State):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DWF(Method, method="dwf"):
-    """Weighted federated k-means; ``weights`` names the weighting, "counts" being DWF.
+    """Weighted federated k-means after Holzer et al.
 
-    Stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of the
-    last ``window`` movements after those rounds is the smallest of them (the movement no longer shrinks), or
-    at max_rounds.
+    A run stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of
+    the last ``window`` movements after those rounds is the smallest of them (the movement no longer
+    shrinks), or at ``max_rounds``.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    learning_rate : float
+        The share of the sites' mean movement that the coordinator follows, in (0, 1].
+    momentum : float
+        The share of its last movement that the coordinator adds, in [0, 1).
+    local_steps : int
+        The number of Lloyd steps of a site in a round.
+    weights : str
+        The weight of a site in a cluster: ``"counts"`` is DWF, ``"equal"`` is EWF; ``WEIGHTINGS`` has all.
+    min_rounds : int
+        The number of rounds before a run may stop.
+    window : int
+        The number of movements that are compared.
+    tol_kind : {"relative", "absolute"}
+        With ``"absolute"``, ``tol`` bounds the movement itself.
+    kfed_restarts : int
+        Above 0: start by Holzer's k-FED with this number of restarts at the sites and at the server.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import DWF, Simulation, run
+    >>> sites = Simulation.from_rows({"north": np.array([[0.0], [9.0]]), "south": np.array([[0.2], [9.2]])})
+    >>> sorted(run(DWF(k=2, local_steps=2), sites).state.centers.round(1).ravel().tolist())
+    [0.1, 9.1]
     """
 
     citation = "Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. arXiv:2310.14858, 2023."
@@ -185,8 +214,8 @@ class DWF(Method, method="dwf"):
     weights: str = "counts"
     min_rounds: int = 1
     window: int = 300
-    tol_kind: Literal["relative", "absolute"] = "relative"  # absolute: tol bounds the movement itself
-    kfed_restarts: int = 0  # > 0: start by Holzer's k-FED with this number of restarts at sites and server
+    tol_kind: Literal["relative", "absolute"] = "relative"
+    kfed_restarts: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,7 +311,21 @@ class DWF(Method, method="dwf"):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EWF(DWF, method="ewf"):
-    """Equally weighted federated k-means: DWF with equal weights."""
+    """Equally weighted federated k-means: DWF with equal weights.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    learning_rate, momentum, local_steps, weights, min_rounds, window, tol_kind, kfed_restarts
+        See ``DWF``.
+
+    Examples
+    --------
+    >>> from unpooled import EWF
+    >>> EWF(k=3).weights
+    'equal'
+    """
 
     advice = "Every site has the same weight, however many rows it holds"
 

@@ -76,7 +76,33 @@ class FKMState(State):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FKM(Method, method="fkm"):
-    """Federated k-means after Garst & Reinders. A site sends clusters of at least ``p`` rows."""
+    """Federated k-means after Garst & Reinders.
+
+    Every round each site sends the means of its clusters, and the coordinator clusters these means.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    p : int
+        The fewest rows in a cluster that a site sends.
+    counts : {"before", "after"}
+        Whether the weight of a mean is the number of rows before or after the site's step.
+    server : {"better", "fresh"}
+        Whether the coordinator keeps the better of a warm and a fresh start, or always starts fresh.
+    server_seeds : {"weighted", "unweighted"}
+        Whether k-means++ at the coordinator uses the weights of the means.
+    server_restarts : int
+        The number of restarts of the coordinator's k-means.
+    stop : bool
+        Whether a run stops when the centres rest. Otherwise it has ``max_rounds`` rounds.
+
+    Examples
+    --------
+    >>> from unpooled import FKM
+    >>> FKM.as_published(k=3).server
+    'fresh'
+    """
 
     citation = "Garst, Reinders: Federated K-Means Clustering. arXiv:2310.01195, 2023."
     advice = "Sites hold different clusters, and may disclose their own means every round"
@@ -85,8 +111,8 @@ class FKM(Method, method="fkm"):
 
     p: int = 2
     counts: Literal["before", "after"] = "before"
-    server: Literal["better", "fresh"] = "better"  # the better of warm and fresh, or always fresh
-    server_seeds: Literal["weighted", "unweighted"] = "weighted"  # is k-means++ at the server weighted?
+    server: Literal["better", "fresh"] = "better"
+    server_seeds: Literal["weighted", "unweighted"] = "weighted"
     server_restarts: int = 10
     stop: bool = True
 

@@ -66,8 +66,32 @@ class FuzzyState(ComparedState):
 class Fuzzy(Method, method="fuzzy"):
     """Fuzzy c-means over sites. By default exact: the clustering that pooling would have given.
 
-    ``n_starts`` runs go side by side in the same exchanges, in avg1. ``tol`` is relative to the root of the
-    columns' mean variance, or, with ``tol_kind="absolute"``, the movement itself.
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    m : float
+        The fuzzifier, above 1. The nearer to 1, the nearer are memberships to labels.
+    merge : {"avg1", "avg2"}
+        How the coordinator merges the sites' centres: by their weights, or by k-means over them.
+    local_steps : int or "converge"
+        The number of steps of a site in a round.
+    weights : {"sum(u^m)", "sum(u)"}
+        The weight of a site's centre in ``avg1``.
+    n_starts : int
+        The number of starts, which run side by side in ``avg1``.
+    unit_start : bool
+        Whether centres start in rand[0, 1)^d as in the paper, whatever ``init`` is.
+    server_restarts : int
+        The number of restarts of k-means++ in the first round of ``avg2``.
+    tol_kind : {"relative", "absolute"}
+        ``tol`` is relative to the root of the columns' mean variance, or it is the movement itself.
+
+    Examples
+    --------
+    >>> from unpooled import Fuzzy
+    >>> Fuzzy(k=3, m=1.5).fuzzifier
+    1.5
     """
 
     citation = (
@@ -87,11 +111,11 @@ class Fuzzy(Method, method="fuzzy"):
 
     m: float = 2.0
     merge: Literal["avg1", "avg2"] = "avg1"
-    local_steps: int | str = 1  # or "converge"
+    local_steps: int | str = 1
     weights: Literal["sum(u^m)", "sum(u)"] = "sum(u^m)"
     n_starts: int = 10
-    unit_start: bool = False  # the paper's rand[0, 1)^d, whatever init says
-    server_restarts: int = 10  # avg2's k-means++ in the first round
+    unit_start: bool = False
+    server_restarts: int = 10
     tol: float = 1e-5
     tol_kind: Literal["relative", "absolute"] = "relative"
 

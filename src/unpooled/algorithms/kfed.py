@@ -109,7 +109,29 @@ class KFedState(State):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KFed(Method, method="k-fed"):
-    """One-shot clustering. ``k_local`` is k', the number of clusters that a site looks for (default: k)."""
+    """One-shot clustering after Dennis et al.: every site sends the means of its own clusters, once.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    variant : {"weighted", "dennis", "holzer"}
+        How the coordinator clusters the means: by weighted k-means, as in the paper, or as Holzer et al. do.
+    k_local : int or None
+        The number of clusters that a site looks for (k'); None: ``k``.
+    local_restarts : int
+        The number of restarts of a site's k-means.
+    server_restarts : int
+        The number of restarts of the coordinator's k-means.
+    server_steps : int
+        The number of Lloyd steps of the paper's server.
+
+    Examples
+    --------
+    >>> from unpooled import KFed
+    >>> KFed(k=3, k_local=2).k_local
+    2
+    """
 
     citation = "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
     advice = "Sites can answer only once, hold few of the clusters each, and may disclose their own means"
@@ -120,7 +142,7 @@ class KFed(Method, method="k-fed"):
     k_local: int | None = None
     local_restarts: int = 5
     server_restarts: int = 10
-    server_steps: int = 1  # of the original's server
+    server_steps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

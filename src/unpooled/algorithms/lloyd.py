@@ -51,7 +51,23 @@ class LloydState(ComparedState):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lloyd(Method, method="lloyd"):
-    """Exact federated k-means. ``n_starts`` runs go side by side in the same exchanges."""
+    """Exact federated k-means: the clustering that Lloyd's algorithm finds on the pooled rows.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    n_starts : int
+        The number of starts. They run side by side in the same round trips, and the best one is kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import Lloyd, Simulation, run
+    >>> sites = Simulation.from_rows({"north": np.array([[0.0], [9.0]]), "south": np.array([[0.2], [9.2]])})
+    >>> sorted(run(Lloyd(k=2), sites).state.centers.round(1).ravel().tolist())
+    [0.1, 9.1]
+    """
 
     citation = "Lloyd: Least Squares Quantization in PCM. IEEE Trans. Inf. Theory 28(2), 1982."
     advice = "Start here: the clustering of the pooled rows, whatever the split"

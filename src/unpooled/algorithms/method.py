@@ -28,11 +28,26 @@ WorkLimits = dict[type[Question[Any]], dict[str, float]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method(Message, Algorithm[Any], abstract=True):
-    """The settings of every method. ``k`` may be left out where an estimator fills it in.
+    """The settings of every method, and the base class of methods.
 
     A method is an Algorithm (protocol/algorithm.py) whose settings the codec can encode: they identify a
     checkpoint. A subclass declares its name (``class DWF(Method, method="dwf")``) and the facts below, adds
     settings of its own, and defines ``start``, ``round`` and ``finished``.
+
+    Parameters
+    ----------
+    k : int or None
+        The number of clusters; None where an estimator fills it in.
+    init : str or array of shape (k, d)
+        How the centres start: ``"adaptive"``, ``"k-fed"`` or ``"random"``, or the centres themselves.
+    max_rounds : int
+        The largest number of rounds.
+    tol : float
+        The squared movement of the centres at which a run ends, relative to the mean variance of the columns.
+    participation : float or int
+        The share of the sites that answer in a round, or their number.
+    min_cluster_size : int
+        The minimum that the sites are known to use. The sites enforce their own.
     """
 
     method: ClassVar[str] = ""
@@ -42,11 +57,11 @@ class Method(Message, Algorithm[Any], abstract=True):
     visibility: ClassVar[str] = "totals"  # what the method needs of a site: "totals" over sites, or more
 
     k: int | None = None
-    init: str | FloatArray = "adaptive"  # or "k-fed", "random", or centres (k, d)
+    init: str | FloatArray = "adaptive"
     max_rounds: int = 300
-    tol: float = 1e-4  # on the squared movement, relative to the mean variance of the columns
-    participation: float = 1.0  # share of sites a round (float), or number of sites (int)
-    min_cluster_size: int = 1  # the minimum that the sites are known to use; they enforce their own
+    tol: float = 1e-4
+    participation: float = 1.0
+    min_cluster_size: int = 1
 
     def __init_subclass__(cls, *, method: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -93,7 +93,41 @@ class MiniBatchState(State):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MiniBatch(Method, method="mini-batch"):
-    """Mini-batch federated k-means. ``batch=0`` takes all of a site's rows at once."""
+    """Mini-batch federated k-means after Triebe & Rajagopal.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    epochs : int
+        The number of passes over its rows that a site makes in a round (E).
+    batch : int
+        The number of rows in a batch (B); 0 takes all rows of a site at once.
+    learning_rate : float
+        The share of the sites' mean movement that the coordinator follows (alpha).
+    decay : float
+        Round t has the rate ``learning_rate * t ** -decay``.
+    momentum : float
+        The share of its last movement that the coordinator adds, in [0, 1).
+    client_rate : float
+        The learning rate at the sites (beta), in (0, 1].
+    reassign_below : float
+        The share of a round's rows below which a cluster counts as unused.
+    reassign_after : int
+        The number of rounds in a row after which an unused cluster gets a new position; 0: never.
+    low, high : float or None
+        A stated range to start and reassign in. None takes it from the moments of the columns.
+    start_uniform : bool
+        Whether centres start at uniform positions in that range, whatever ``init`` is.
+    stop : bool
+        Whether a run stops when the centres rest. Otherwise it has ``max_rounds`` rounds.
+
+    Examples
+    --------
+    >>> from unpooled import MiniBatch
+    >>> MiniBatch(k=3, epochs=2, batch=50).epochs
+    2
+    """
 
     citation = "Triebe, Rajagopal: Federated K-Means: Clustering Algorithm and Proof of Concept. 2019."
     advice = "Many small sites of which few answer a round; local epochs in batches"
@@ -102,12 +136,12 @@ class MiniBatch(Method, method="mini-batch"):
     epochs: int = 1
     batch: int = 0
     learning_rate: float = 1.0
-    decay: float = 0.0  # round t has the rate learning_rate t^-decay
+    decay: float = 0.0
     momentum: float = 0.0
     client_rate: float = 1.0
     reassign_below: float = 0.01
-    reassign_after: int = 20  # rounds; 0: never
-    low: float | None = None  # a stated range to start and reassign in; default: from the moments
+    reassign_after: int = 20
+    low: float | None = None
     high: float | None = None
     start_uniform: bool = False
     stop: bool = True

@@ -45,7 +45,29 @@ def list_methods() -> tuple[type["Method"], ...]:
 
 
 def citation(method: str | Algorithm[Any]) -> str:
-    """Return the paper to cite for a method: its name, or the algorithm that ran (``model.algorithm_``)."""
+    """Return the paper to cite for a method.
+
+    Parameters
+    ----------
+    method : str or Algorithm
+        The name of the method, or the algorithm that ran (``model.algorithm_``).
+
+    Returns
+    -------
+    str
+        Authors, title and year.
+
+    Raises
+    ------
+    InputError
+        If no method has this name.
+
+    Examples
+    --------
+    >>> from unpooled import citation
+    >>> citation("dwf")
+    'Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. arXiv:2310.14858, 2023.'
+    """
     cited = METHODS.get(method) if isinstance(method, str) else method.innermost
     if cited is None or not cited.citation:
         raise InputError(f"no citation is known for {method!r}; methods are {', '.join(METHODS)}")

@@ -132,10 +132,28 @@ class RestartsState(WrapperState):
 
 @dataclass(frozen=True, eq=False)
 class Restarts(Wrapper[RestartsState]):
-    """``n`` restarts of ``inner``. With an adaptive start one seeding serves them all."""
+    """Restarts of an algorithm in the same round trips; the best one is kept.
+
+    With an adaptive start one seeding serves them all.
+
+    Parameters
+    ----------
+    inner : Algorithm
+        The algorithm that is restarted.
+    n : int
+        The number of restarts.
+    rules : RestartRules or None
+        When a restart is given up. None: each one runs to its end, and then they are compared.
+
+    Examples
+    --------
+    >>> from unpooled import KFed, Restarts
+    >>> Restarts(KFed(k=3), 5).n
+    5
+    """
 
     n: int = DEFAULT_RESTARTS
-    rules: RestartRules | None = None  # None: each restart runs to its end, and then they are compared
+    rules: RestartRules | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.innermost, Method):

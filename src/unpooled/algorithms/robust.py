@@ -49,7 +49,23 @@ class RobustState(ComparedState):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Robust(Method, method="robust"):
-    """k-means that a fifth of the sites cannot spoil. ``weight_cap``: times the usual weight in a cluster."""
+    """k-means that a fifth of the sites cannot spoil: a geometric median over the sites.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    weight_cap : float
+        The largest weight of a site in a cluster, as a multiple of the usual one.
+    n_starts : int
+        The number of starts, which run side by side.
+
+    Examples
+    --------
+    >>> from unpooled import Robust
+    >>> Robust(k=3).weight_cap
+    1.5
+    """
 
     citation = (
         "Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning. "

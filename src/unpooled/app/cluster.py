@@ -99,18 +99,93 @@ def cluster(
         ``Database``. One table instead of a mapping is split by ``site_column``.
     n_clusters : int, range, list or text
         The number of clusters, or several to compare: ``3``, ``range(2, 7)``, ``"2..6"``, ``"auto"``.
-    n_init, max_rounds : int
-        The number of restarts, and the largest number of rounds.
+    columns : str or list of str
+        ``"same"``: all sites must have the same columns; ``"common"`` takes those that all have; ``"any"``
+        takes all; or the names of the columns to cluster.
+    exclude : str or list of str
+        The columns that are not read.
+    categorical : str or list of str
+        The columns whose numbers are codes of categories.
+    numbers : str or list of str
+        The columns that are numbers even if they look like ids or codes.
+    na : object
+        Values that mean missing, for all columns or, as a mapping, for each.
+    recode : mapping or None
+        The spellings of a category, by column: ``{"sex": {"M": "male", "F": "female"}}``.
+    site_column : str or None
+        The column whose values are the sites, if ``data`` is one table.
+    long : tuple of str or None
+        The columns of person, feature and value, if a table has one value in each row.
+    sheet : str or None
+        The sheet to read, in a workbook with several.
+    delimiter, decimal, encoding : str or None
+        How CSV files are written; None detects it.
+    scale : str
+        How numbers are scaled: ``"standard"``, ``"robust"``, ``"log"``, ``"rank"``, ``"none"``, or
+        ``"min-max"``, which needs ``bounds``.
+    scales : mapping or None
+        The scale of single columns, by name.
+    bounds : mapping or None
+        The declared range of columns, which differential privacy needs: ``{"age": (0, 110)}``.
+    missing : str
+        ``"keep"`` compares rows by the values that they have, ``"fill"`` fills missing values, ``"drop"``
+        leaves such rows out, ``"refuse"`` ends with an error. ``"auto"`` keeps missing values if they are
+        more than 5%, and else fills them.
+    min_category_share : float
+        Categories with a smaller share of the rows are merged.
+    method : str
+        The name of a method; ``unpooled methods`` lists them.
+    n_init : int
+        The number of restarts; the best one is kept.
+    max_rounds : int
+        The largest number of rounds.
     random_state : int
         The seed of all random draws.
+    secure : bool
+        Whether the coordinator reads only sums over sites (secure aggregation).
+    exact_sums : bool
+        Whether every total is the exact sum, rounded once.
+    protect : str
+        What the sites answer from: ``"none"`` and ``"raw"`` rows, or a ``"summary"`` table.
+    min_group_size : int
+        The fewest people in a group of a summary table; 0 derives it from the number of people.
+    person : str
+        The column that identifies people, for summary tables.
+    one_row_per_person : bool
+        Whether every row is another person.
+    not_a_person : str or list of str
+        Columns that do not identify people although they look like it.
+    sensitive : str or list of str
+        Sensitive columns, which do not decide who is grouped with whom.
+    diverse : str or list of str
+        Sensitive columns of which no group may have too many equal values.
+    log : str or list of str
+        Columns of which a summary table has only the logarithm.
+    consumption : str or list of str
+        Columns in which a mean that one person dominates is suppressed.
+    min_cluster_size : int
+        With ``protect="raw"``: groups of fewer rows are suppressed.
+    epsilon : float or None
+        The privacy budget of differential privacy; None adds no noise.
+    delta : float
+        Delta of the privacy budget.
+    rows : int or None
+        The number of rows in total, unless it is secret.
+    force : bool
+        Whether to run even if the noise is too large.
+    certify : str or None
+        The effort of a proof how much better another clustering could be: ``"quick"``, ``"normal"`` or
+        ``"thorough"``; None proves nothing.
+    modules : str or list of str
+        Installed modules with additional methods.
     out : path or None
         The folder for the results; it must be empty, or ``overwrite`` must be True.
+    overwrite : bool
+        Whether results in ``out`` may be replaced.
     verbose : bool
         Show a line of progress if the standard error is a terminal.
     n_threads : int or None
         Threads for simulated sites; None takes all cores.
-
-    The other arguments are the options of ``unpooled fit`` under the same names.
 
     Returns
     -------
@@ -121,6 +196,14 @@ def cluster(
     ------
     InputError
         If the data or an argument cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled import cluster
+    >>> tables = {"north": np.array([[0.0], [9.0], [0.1]]), "south": np.array([[0.2], [9.2], [9.1]])}
+    >>> cluster(tables, n_clusters=2).k
+    2
     """
     sites = data if isinstance(data, Mapping) else {"data": data}
     if not isinstance(data, Mapping) and site_column is None:
@@ -206,7 +289,14 @@ def _library(tables: Iterable[Any]) -> str:
 class Result:
     """A finished clustering: its answer, tables for programs, the report for people, the model for new rows.
 
-    Tables come in the caller's own library: pandas, polars or pyarrow.
+    ``cluster`` returns it. Tables come in the caller's own library: pandas, polars or pyarrow.
+
+    Parameters
+    ----------
+    found : JobResult
+        All that is known of the run.
+    library : str
+        The library of the tables.
     """
 
     def __init__(self, found: JobResult, library: str) -> None:

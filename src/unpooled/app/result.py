@@ -196,10 +196,22 @@ class ClusterResult(JobResult):
             {"rows": n, "why": f"at the end of {source}, without any value"}
             for source, n in self.facts.blank_rows
         ]
-        lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop or self.keeps_missing else 0
         why = "they have no value in any column" if self.keeps_missing else "they lack a value"
-        rows = ((lost, why), (self.suppressed, "they are in groups too small to be disclosed"))
+        rows = (
+            (self.rows_without_values, why),
+            (self.suppressed, "they are in groups too small to be disclosed"),
+        )
         return items + [{"rows": n, "why": why} for n, why in rows if n > 0]
+
+    @property
+    def rows_without_values(self) -> int:
+        """The rows that were left out for their missing values, at the sites that answered to the end."""
+        a = self.agreement
+        if not (a.preparation.drop or self.keeps_missing):
+            return 0
+        silent = {site for record in self.run.records for site in record.silent}
+        stated = sum(float(n) for site, n in zip(a.sites, a.rows, strict=True) if site not in silent)
+        return max(round(stated - a.used), 0)
 
     @property
     def preparation_json(self) -> dict[str, Any]:

@@ -54,10 +54,11 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     max_rounds, tol : None, int and float
         Stop after ``max_rounds`` rounds, or when the movement of the centres, summed over clusters, is below
         ``tol`` times the root of the columns' mean variance.
-    participation, protect, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads,
-    secure, dp :
+    participation, protect, min_cluster_size, scale, random_state, n_threads, secure, dp
         As in FederatedKMeans. The size of a cluster is its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
+    quorum, checkpoint, progress
+        As in FederatedKMeans.
 
     Attributes
     ----------

@@ -17,6 +17,7 @@ from typing import Any
 import unpooled.algorithms
 import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
 from unpooled.errors import InputError, SchemaMismatchError, UnpooledError
+from unpooled.federation.run_history import BEGUN, append_event
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.exchange import Transport
@@ -178,6 +179,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path)
     with locked(folder, what="the coordinator's process of a run"):
         progress = ProgressFile(folder)
         progress.write(RUNNING)
+        append_event(home, task.run, BEGUN)
         log_heads = home / "log_heads.jsonl"
         try:
             federation = TransportFederation(
@@ -192,6 +194,7 @@ def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path)
             )
         except UnpooledError as error:
             progress.failed(error)
+            append_event(home, task.run, FAILED, cause=str(error))
             return False
 
         transport.on_wait = progress.record_waiting
@@ -207,6 +210,9 @@ def coordinate(task: RunTask, transport: Transport, folder: Path, *, home: Path)
             )
         except UnpooledError as error:
             progress.failed(error, retry=bool(transport.unreached))
+            append_event(home, task.run, FAILED, cause=str(error))
             return False
+        sent = sum(size for _, size in done.sent().values())
+        append_event(home, task.run, FINISHED, rounds=done.rounds, exchanges=done.exchanges, bytes=sent)
         progress.write(FINISHED, rounds=done.rounds, seconds=list(transport.seconds))
         return True

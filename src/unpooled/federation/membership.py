@@ -16,6 +16,7 @@ from unpooled.protocol.declarations import Text
 from unpooled.protocol.exchange import Part, Request, RequestId, Response, Transport
 from unpooled.protocol.messages import Question, Refusal, Reply, SiteId
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.storage.file_format import works_with
 
 _MAX_BYTES = 64 * 2**20  # bytes of an answer: fingerprints of a million sites
 
@@ -125,9 +126,9 @@ def _read(site: SiteId, data: bytes) -> Members:
         raise TreeError(f"{site} did not report its members")
     if reply.fault:
         raise TreeError(f"{site}: {reply.fault}")
-    if reply.version != version("unpooled"):
+    if not works_with(reply.version, version("unpooled")):
         raise TreeError(
-            f"{site} has unpooled {reply.version}, the federation above it {version('unpooled')}. All "
-            "federations of a tree need the same version."
+            f"{site} has unpooled {reply.version}, the federation above it {version('unpooled')}. They may "
+            "be one minor version apart."
         )
     return reply

@@ -67,12 +67,31 @@ def relative_gap(lower: float, upper: float) -> float:
 
 
 def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMeans:
-    """Return the k-means optimum of rows X (n, d), proved by branch and bound.
+    """Return the k-means optimum, proved by branch and bound.
 
-    With ``time_limit`` (seconds) the best clustering so far and its lower bound are returned when time is up.
-    Without one the search runs to the end if a short probe expects that within ten minutes, and is refused
-    with that estimate if not.
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        The rows.
+    k : int
+        The number of clusters.
+    time_limit : float or None
+        Seconds after which the best clustering so far and its lower bound are returned. Without a limit the
+        search runs to the end if a short probe expects that within ten minutes, and is refused with that
+        estimate if not.
 
+    Returns
+    -------
+    ExactKMeans
+        Labels, centres and inertia, a lower bound of the inertia, and whether the optimum is proved.
+
+    Raises
+    ------
+    InputError
+        If the rows cannot be used, or the search would take too long.
+
+    Examples
+    --------
     >>> X = np.array([[0.0], [0.1], [0.2], [4.0], [4.2], [9.0]])
     >>> best = exact_kmeans(X, 3)
     >>> best.labels.tolist(), round(best.inertia, 3), best.proved

@@ -53,13 +53,27 @@ class RoundRecord:
 
 @dataclass(frozen=True, eq=False)
 class Run(Generic[S]):
-    """The result of ``run``: the last state and the history of all rounds."""
+    """The result of ``run``: the last state and the history of all rounds.
+
+    Parameters
+    ----------
+    state : State
+        The last state; ``state.centers`` and ``state.inertia`` are those of the clustering.
+    history : tuple of RoundRecord
+        The start and every round: which sites answered, and what each sent.
+    finished : bool
+        Whether the algorithm ended by its own rule, or by the largest number of rounds.
+    id : str
+        The name of the run, by which sites recognise its requests.
+    closing : RoundRecord or None
+        The question after the last round, e.g. for the final inertia.
+    """
 
     state: S
     history: tuple[RoundRecord, ...]
     finished: bool
     id: str = field(default="")
-    closing: RoundRecord | None = None  # the question after the last round, e.g. for the final inertia
+    closing: RoundRecord | None = None
 
     @property
     def rounds(self) -> int:

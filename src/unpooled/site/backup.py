@@ -82,7 +82,7 @@ _KNOWN = re.compile(
             # a federation
             r"(federation|recipient)\.json",
             rf"{_NAME}-key\.json",
-            r"log_heads\.jsonl",
+            r"(log_heads|runs)\.jsonl",
             r"authority/root\.(crt|key)",
             rf"(enrolment|invitations|results)/{_NAME}\.json",
             rf"runs/{_NAME}/(checkpoint|progress\.json)",

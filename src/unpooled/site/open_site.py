@@ -101,22 +101,42 @@ def open_site(
 
     Parameters
     ----------
-    table
+    name : str
+        The name of the site.
+    table : table or None
         A Table, a DataFrame, a mapping of columns, or an array (n, d). It is read to make the summary table,
         and is not needed if ``folder`` has one.
-    folder
+    policy : Policy or None
+        The rules of the site; None takes the default policy.
+    folder : path or None
         The site's own folder. The site answers from a summary table in it once the table is approved
         (``unpooled site approve``), or if the policy has ``auto_approve = true``. Without a folder, for
         simulation, nothing is written.
-    member
+    weights : array of shape (n,) or None
+        The weight of each row.
+    member : Member or None
         The site's part in secure sums; by default that of the identity in the folder.
-    authority
+    authority : bytes or None
         The coordinator's public key, from the site's invitation. With it the site accepts participant lists
         of secure sums and countersigned heads of the log only if this key signed them.
-    what
+    threads : int
+        Threads of the kernels.
+    what : str
         The activity that other processes read while the log is in use.
-    study
+    study : StudyGuard or None
         Restricts a run between machines to an approved study; the log must have the approval.
+
+    Returns
+    -------
+    Site
+        The open site. Close it to release its log.
+
+    Raises
+    ------
+    PolicyError
+        If the policy cannot be kept with this table.
+    InputError
+        If the table cannot be used, or the folder's files do not agree with each other.
     """
     policy = Policy() if policy is None else policy
     if policy.site.id and policy.site.id != name and authority is None:  # a federation may name it otherwise

@@ -38,7 +38,7 @@ from unpooled.site.study_store import APPROVED, PENDING, StudyFolder
 from unpooled.site.table_store import ABOUT, SUMMARY
 from unpooled.site.table_store import APPROVED as APPROVAL
 from unpooled.storage.atomic_files import write_atomically
-from unpooled.storage.file_format import FORMAT, format_error
+from unpooled.storage.file_format import FORMAT, format_error, works_with
 from unpooled.storage.file_locks import LockOwner
 from unpooled.storage.portable_paths import located, portable
 
@@ -339,8 +339,11 @@ class SiteSession:
         if self._declined or self._site is not None:
             return self._declined or self._site or ""
         installed = version("unpooled")
-        if self._terms.version != installed:
-            self._declined = f"the coordinator has unpooled {self._terms.version}, this site {installed}"
+        if not works_with(self._terms.version, installed):
+            self._declined = (
+                f"the coordinator has unpooled {self._terms.version}, this site {installed}. They may be one "
+                "minor version apart."
+            )
         else:
             try:
                 if why := self._not_approved():

@@ -71,7 +71,45 @@ CONDITIONS = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dual(Method, method="dual"):
-    """Clustering with a lower bound on the inertia of any clustering. For sites of some dozen rows."""
+    """Clustering with a lower bound on the inertia of any clustering. For sites of some dozen rows.
+
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    update : {"bundle", "sg", "btm", "qnda"}
+        How the multipliers move; the module's docstring has the equations.
+    symmetry : {"cell", "pair", "published"}
+        The constraint that numbers the centroids.
+    topology : str
+        What ties the centroids of sites: ``"line"`` links neighbours; any other name links each to the mean.
+    references : {"lloyd", "first"}
+        The references of the symmetry constraint: a federated Lloyd fixed point, or the first site's own.
+    primal : {"lloyd", "mean"}
+        How a clustering of all rows follows from the sites' centroids.
+    gap : float
+        The relative duality gap at which a run ends (epsilon_DG).
+    gap_of : {"best", "iterate"}
+        Whether that gap is of the best bounds so far, or of the present prices and their mean centroids (35).
+    residual : float
+        The primal residual at which a run ends (epsilon_p).
+    step : float
+        alpha_0 of the step sizes and trust regions.
+    cuts : int
+        The number of evaluations that are kept (tau).
+    box : array of shape (2, d) or None
+        A public range of the columns. None asks the sites for theirs.
+    n_starts : int
+        The number of Lloyd starts for the references.
+    nodes : int
+        The largest number of nodes that a site's search visits.
+
+    Examples
+    --------
+    >>> from unpooled import Dual
+    >>> Dual(k=3).update, Dual.as_published(k=3).symmetry
+    ('bundle', 'published')
+    """
 
     citation = (
         "Yfantis, Wagner, Ruskowski: Federated K-Means Clustering via Dual Decomposition-based Distributed "
@@ -84,17 +122,17 @@ class Dual(Method, method="dual"):
     update: str = "bundle"
     symmetry: str = "cell"
     topology: str = "line"
-    references: str = "lloyd"  # a federated Lloyd fixed point, or "first": the first site's own centroids
+    references: str = "lloyd"
     primal: str = "lloyd"
     max_rounds: int = 150
-    gap: float = 1e-4  # relative duality gap that is small enough (epsilon_DG)
-    gap_of: str = "best"  # bounds so far, or "iterate": the present prices and their mean centroids (35)
-    residual: float = 0.0  # primal residual that is small enough (epsilon_p)
-    step: float = 0.5  # alpha_0 of the step sizes and trust regions
-    cuts: int = 50  # evaluations kept (tau)
-    box: FloatArray | None = None  # (2, d) a public range of the columns; None asks the sites for theirs
-    n_starts: int = 10  # Lloyd starts for the references
-    nodes: int = 200_000  # the largest number that a site's search visits
+    gap: float = 1e-4
+    gap_of: str = "best"
+    residual: float = 0.0
+    step: float = 0.5
+    cuts: int = 50
+    box: FloatArray | None = None
+    n_starts: int = 10
+    nodes: int = 200_000
 
     def __post_init__(self) -> None:
         super().__post_init__()

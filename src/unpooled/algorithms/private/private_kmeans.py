@@ -3,7 +3,8 @@ radius.
 
 No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005) and
 Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Here 6 k to 40 k cells are
-released three times, each time with more cells where counts and spreads are large, and a weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
+released three times, each time with more cells where counts and spreads are large, and a weighted
+k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
 its cell and not to that of the box (privacy/dp/noisy_cluster_sums.py), so noise is in proportion to the size
 of clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
 
@@ -72,8 +73,29 @@ _GOAL = 0.004  # steps are this / expected excess: the less noise, the more step
 class Private(Method):
     """Private k-means, or with ``m`` private fuzzy c-means.
 
-    scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
-    divides by standard deviations that are released with noise for a tenth of the budget.
+    Parameters
+    ----------
+    k, init, max_rounds, tol, participation, min_cluster_size
+        See ``Method``.
+    dp : Gaussian
+        The privacy budget and the bounds of the columns.
+    scale : None, "bounds" or "standard"
+        None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard" divides
+        by standard deviations that are released with noise for a tenth of the budget.
+    m : float or None
+        The fuzzifier of fuzzy c-means; None is k-means.
+    noises : float or None
+        The noise variance of a total, in units of one noise; None: 1 per site.
+    columns : tuple of str
+        The numeric columns of tables, by name. A missing value counts as the middle of its bounds.
+    drop : bool
+        Whether rows with a missing value are left out instead.
+
+    Examples
+    --------
+    >>> from unpooled import Gaussian, Private
+    >>> Private(k=3, dp=Gaussian(epsilon=1.0, lower=[0.0], upper=[1.0])).dp.epsilon
+    1.0
     """
 
     citation = (
@@ -84,9 +106,9 @@ class Private(Method):
     dp: Gaussian = field(default_factory=Gaussian)
     scale: str | None = None
     m: float | None = None
-    noises: float | None = None  # noise variance of a total, in units of one noise; None: 1 per site
-    columns: tuple[str, ...] = ()  # of tables: numeric columns by name; a missing value counts as the middle
-    drop: bool = False  # leave out rows with a missing value instead
+    noises: float | None = None
+    columns: tuple[str, ...] = ()
+    drop: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

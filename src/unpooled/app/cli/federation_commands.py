@@ -1,6 +1,7 @@
 """``unpooled federation``: set up and serve a federation; other modules add ``run`` and ``status``."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.commands import Commands, OnLinux
+from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.errors import InputError
 
@@ -24,11 +26,6 @@ ValidDays = Annotated[
     float, typer.Option(help="Number of days that the invitation is valid.", min=0.01, max=365)
 ]
 _VALID_DAYS = 14.0
-
-
-def print_event(text: str) -> None:
-    """Print a line with the time of day."""
-    typer.echo(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def check_federation(folder: Path, site_command: str) -> None:
@@ -250,8 +247,10 @@ def serve(
         ),
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the server instead.")] = False,
+    log_format: LogFormat = "text",
+    log_file: LogFile = None,
 ) -> None:
-    """Run the server of a federation, and print which sites connect and disconnect.
+    """Run the server of a federation, and log its sites and runs.
 
     unpooled federation serve heart
     """
@@ -266,10 +265,10 @@ def serve(
             raise InputError("--stop and --listen exclude each other")
         typer.echo("stopped" if stop_supervisor(served.server) else "was not running")
     else:
-        _serve(served, listen)
+        _serve(served, listen, EventLog(served.address.federation, log_format, log_file))
 
 
-def _serve(served: "FederationFolder", listen: list[str] | None) -> None:
+def _serve(served: "FederationFolder", listen: list[str] | None, log: EventLog) -> None:
     from unpooled.federation.provisioning import ingress
     from unpooled.federation.provisioning.enrolment import enrol
     from unpooled.federation.provisioning.enrolment_wire import server_context
@@ -295,61 +294,75 @@ def _serve(served: "FederationFolder", listen: list[str] | None) -> None:
             ),
         ):
             engine.listen_at(served.server, served.console, at, port)
-            print_event(f"serving {at.federation} at {', '.join(addresses)}, port {at.port}; Ctrl-C stops it")
+            log(f"serving {at.federation} at {', '.join(addresses)}, port {at.port}; Ctrl-C stops it")
             if ingress.is_unreachable(at.host, addresses):
-                print_event(
-                    f"warning: {at.host} is {', '.join(addresses)} here, which no other machine reaches. Set "
+                log.warn(
+                    f"{at.host} is {', '.join(addresses)} here, which no other machine reaches. Set "
                     "the address to listen at with --listen ADDRESS."
                 )
             yield
 
     command = engine.server_command(served.server, at)
-    supervise(command, served.server, print_event, _SiteEvents(served.path), within=opened())
+    supervise(command, served.server, log, _ServerEvents(served.path, log), within=opened())
 
 
-class _SiteEvents:
-    """Prints which sites connected, disconnected or asked to be admitted since the last call."""
+class _ServerEvents:
+    """Logs which sites connected, disconnected or asked to be admitted since the last call, and the runs."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, log: EventLog) -> None:
         from unpooled.federation.provisioning.federation_folder import FederationFolder
+        from unpooled.federation.run_history import read_events
 
-        self._path = path
+        self._path, self._log = path, log
+        _, self._read = read_events(path)  # the runs before this server are in the history
         self._served = FederationFolder.read(path)
         self._asked: dict[str, str] = {}
         self._connected: tuple[str, ...] = ()
         self._refused: set[str] = set()
         self._up = False
-        self._problem = ""  # printed last
+        self._problem = ""  # logged last
 
     def __call__(self) -> None:
         from unpooled.federation.provisioning.federation_folder import connected_sites
 
+        self._log_runs()
         problem = ""
         try:
             self._read_requests()
         except InputError as error:  # e.g. half saved by hand
             problem = f"{error}; the earlier contents count until it can be read again"
         connected = connected_sites(self._served)
-        self._print_once(problem or self._served.engine.server_problem(self._served.server))
+        self._log_once(problem or self._served.engine.server_problem(self._served.server))
         if connected is None:
             self._up = False
             return
         if not self._up:
-            print_event("the server is up")
+            self._log("the server is up")
             self._up = True
         for name in self._served.engine.refused_names(self._served.server):
             if name not in self._refused:
                 self._refused.add(name)
-                print_event(f"refused: {name} has a certificate, but is not a site of this federation")
+                self._log.warn(f"refused: {name} has a certificate, but is not a site of this federation")
         for site in sorted(set(connected) ^ set(self._connected)):
             change = "connected" if site in connected else "disconnected"
-            print_event(f"{site} {change} ({len(connected)} of {len(self._served.sites)})")
+            self._log(f"{site} {change} ({len(connected)} of {len(self._served.sites)})")
         self._connected = connected
 
-    def _print_once(self, problem: str) -> None:
+    def _log_once(self, problem: str) -> None:
         if problem != self._problem:
-            print_event(problem or "all is well again")
+            if problem:
+                self._log.warn(problem)
+            else:
+                self._log("all is well again")
         self._problem = problem
+
+    def _log_runs(self) -> None:
+        from unpooled.federation.run_history import FAILED, event_text, read_events
+
+        events, self._read = read_events(self._path, self._read)
+        for event in events:
+            level = logging.WARNING if event["event"] == FAILED else logging.INFO
+            self._log(event_text(event), level=level, run=event["run"])
 
     def _read_requests(self) -> None:
         from unpooled.federation.provisioning.enrolment import awaiting_admission
@@ -358,5 +371,5 @@ class _SiteEvents:
         self._served = FederationFolder.read(self._path)  # sites may have been added
         asked = awaiting_admission(self._served)
         for site in sorted(asked.keys() - self._asked.keys()):
-            print_event(f"{site} asks to be admitted: unpooled federation admit {self._path}")
+            self._log(f"{site} asks to be admitted: unpooled federation admit {self._path}")
         self._asked = asked

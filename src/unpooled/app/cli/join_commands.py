@@ -11,7 +11,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import OnLinux
-from unpooled.app.cli.federation_commands import print_event
+from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.app.cli.review_commands import write_page
@@ -100,7 +100,7 @@ def join(
     settings = _settled(
         place, relay, reading, grouping, data, columns, only, allow_second_folder=allow_second_folder
     )
-    _serve(place, membership, settings, background)
+    _serve(place, membership, settings, background, EventLog(membership.invitation.site))
 
 
 @site.command(cls=OnLinux)
@@ -115,6 +115,8 @@ def start(
     columns: StudyColumns = None,
     only: Only = None,
     downstream: Downstream = None,
+    log_format: LogFormat = "text",
+    log_file: LogFile = None,
 ) -> None:
     """Start a site that has joined, with its last settings unless options change them.
 
@@ -134,11 +136,12 @@ def start(
     settings = _settled(
         place, relay, reading, grouping, data, columns, only, allow_second_folder=True
     )  # join has asked
+    log = EventLog(memberships[0].invitation.site, log_format, log_file)
     if len(memberships) > 1 and not background:
-        _serve_all(place, memberships)
+        _serve_all(place, memberships, log, log_format)
         return
     for membership in memberships:
-        _serve(place, membership, settings, background)
+        _serve(place, membership, settings, background, log)
 
 
 def _opened(folder: Path) -> "SiteFolder":
@@ -240,27 +243,30 @@ def _serve(
     membership: "SiteMembership",
     settings: "SiteSettings | RelaySettings",
     background: bool,
+    log: EventLog,
 ) -> None:
     """Enrol with one federation, and run the engine's process for it."""
     from unpooled.federation.provisioning.supervisor import supervise
 
-    enrolment = _Enrolment(membership, place.is_federation)  # last: an admitted site has all its files
+    enrolment = _Enrolment(membership, place.is_federation, log)  # last: an admitted site has all its files
     enrolment.begin()
     if background:
         _detach(membership)
         return
     address, name = membership.invitation.address, membership.invitation.site
     command = membership.engine.site_command(membership.engine_folder, address, name)
-    connection, studies = _Connection(membership), _Studies(membership)
+    connection, studies = _Connection(membership, log), _Studies(membership, log)
 
     def on_tick() -> None:
         connection()
         studies()
 
-    supervise(command, membership.path, print_event, on_tick, enrolment.done)
+    supervise(command, membership.path, log, on_tick, enrolment.done)
 
 
-def _serve_all(place: "SiteFolder", memberships: "list[SiteMembership]") -> None:
+def _serve_all(
+    place: "SiteFolder", memberships: "list[SiteMembership]", log: EventLog, log_format: str
+) -> None:
     """Run a process for each federation, in the foreground."""
     from unpooled.federation import die_with_parent
     from unpooled.federation.provisioning.supervisor import supervise_all
@@ -271,11 +277,12 @@ def _serve_all(place: "SiteFolder", memberships: "list[SiteMembership]") -> None
         )
     commands = {
         membership.name: die_with_parent.command(
-            "unpooled", "site", "start", str(place.path), "--federation", membership.name
+            *("unpooled", "site", "start", str(place.path)),
+            *("--federation", membership.name, "--log-format", log_format),
         )
         for membership in memberships
     }
-    supervise_all(commands, place.path, print_event)
+    supervise_all(commands, place.path, log)
 
 
 @site.command(cls=OnLinux)
@@ -331,8 +338,8 @@ def _check_not_federation(folder: Path, otherwise: str) -> None:
 class _Enrolment:
     """Asks the server to enrol the site until the coordinator has admitted it."""
 
-    def __init__(self, place: "SiteMembership", is_federation: bool) -> None:
-        self._place, self._is_federation = place, is_federation
+    def __init__(self, place: "SiteMembership", is_federation: bool, log: EventLog) -> None:
+        self._place, self._is_federation, self._log = place, is_federation, log
         self._reason = "" if place.enrolled else "not asked"  # why it is not admitted
         self._asked = 0.0
 
@@ -358,9 +365,9 @@ class _Enrolment:
         reason = self._place.enrol(is_federation=self._is_federation)
         at = self._place.invitation.address
         if reason and reason != self._reason:
-            print_event(f"waiting to be admitted to {at.federation} at {at.host}:{at.port}: {reason}")
+            self._log(f"waiting to be admitted to {at.federation} at {at.host}:{at.port}: {reason}")
         elif not reason:
-            print_event(f"admitted to {at.federation}")
+            self._log(f"admitted to {at.federation}")
         self._reason, self._asked = reason, time.monotonic()
 
 
@@ -498,7 +505,7 @@ def _detach(place: "SiteMembership") -> None:
         child = subprocess.Popen(
             [
                 *(sys.executable, "-m", "unpooled", "site", "start", str(place.site)),
-                *("--federation", place.name),
+                *("--federation", place.name, "--log-file", str(place.path / START_LOG)),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -516,12 +523,12 @@ def _detach(place: "SiteMembership") -> None:
 
 
 class _Studies:
-    """Prints which studies came and are pending."""
+    """Logs which studies came and are pending."""
 
-    def __init__(self, place: "SiteMembership") -> None:
+    def __init__(self, place: "SiteMembership", log: EventLog) -> None:
         from unpooled.site.study_store import StudyFolder
 
-        self._place = StudyFolder(place.site, place.path)
+        self._log, self._place = log, StudyFolder(place.site, place.path)
         self._printed: set[str] = set()
 
     def __call__(self) -> None:
@@ -530,17 +537,17 @@ class _Studies:
                 self._printed.add(path.stem)
                 with contextlib.suppress(LedgerError):  # a damaged file: unpooled site status reports it
                     if (received := self._place.read(path.stem)).is_pending:
-                        print_event(
+                        self._log(
                             f"a study is pending: {received.study.title}: unpooled site review "
                             f"{self._place.folder} {path.stem[:16]}"
                         )
 
 
 class _Connection:
-    """Prints when the site connects to the coordinator or loses it, and why it cannot connect."""
+    """Logs when the site connects to the coordinator or loses it, and why it cannot connect."""
 
-    def __init__(self, place: "SiteMembership") -> None:
-        self._place, self._engine = place, place.engine
+    def __init__(self, place: "SiteMembership", log: EventLog) -> None:
+        self._place, self._engine, self._log = place, place.engine, log
         self._address = place.invitation.address
         self._since = self._asked = 0.0  # from the first call on, when the engine is started
         self._connected = False
@@ -555,11 +562,11 @@ class _Connection:
         connected = heard is not None and heard < min(30.0, time.time() - self._since)
         at = self._address
         if connected != self._connected:
-            print_event(f"{'connected to' if connected else 'lost'} {at.federation} at {at.host}:{at.port}")
+            self._log(f"{'connected to' if connected else 'lost'} {at.federation} at {at.host}:{at.port}")
             self._connected = connected
         if not connected and time.time() - self._asked > _ASK_WHY:
             self._asked = time.time()
             reason = diagnose_connection(at, *self._engine.identity(self._place.engine_folder))
             if reason != self._reason:
                 self._reason = reason
-                print_event(f"not connected to {at.federation} at {at.host}:{at.port}: {reason}")
+                self._log.warn(f"not connected to {at.federation} at {at.host}:{at.port}: {reason}")

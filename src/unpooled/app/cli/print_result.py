@@ -112,8 +112,8 @@ def notes(result: "ClusterResult") -> list[str]:
         f"rare categories of {name} are merged: {', '.join(categories)}" for name, categories in a.merged
     ]
     if a.preparation.drop:
-        lost = float(a.rows.sum()) - a.used
-        lines.append(f"{lost:.0f} of {a.rows.sum():.0f} rows lack a value and are left out" if lost else "")
+        lost = result.rows_without_values
+        lines.append(f"{lost} of {a.rows.sum():.0f} rows lack a value and are left out" if lost else "")
     elif result.missing_cells:
         cells = float(a.rows.sum()) * len(a.preparation.columns)
         how = "filled: by the mean over all sites, or the most frequent category"
@@ -122,7 +122,7 @@ def notes(result: "ClusterResult") -> list[str]:
         lines.append(
             f"{result.missing_cells} missing values ({100 * result.missing_cells / cells:.1f}%) are {how}"
         )
-    lost = round(float(a.rows.sum()) - a.used) if result.keeps_missing else 0
+    lost = result.rows_without_values if result.keeps_missing else 0
     lines.append(f"{lost} rows have no value in any column and are left out" if lost else "")
     if result.suppressed > 0:
         where = "over all sites" if result.job.secure else "at their site, or protect a group that is"

@@ -33,13 +33,24 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class Database:
-    """A database and the query that selects a site's rows; ``query`` is SQL, or the ``Path`` of an SQL file.
+    """A database and the query that selects a site's rows.
 
-    ``Database("postgresql://reader@host/clinic", "select age, bmi from visits order by id")``
+    Parameters
+    ----------
+    address : str or path
+        The address of a server, or the file of a SQLite or DuckDB database.
+    query : str, path or None
+        SQL, or the ``Path`` of an SQL file. None takes the only table of the file.
+
+    Examples
+    --------
+    >>> from unpooled import Database
+    >>> Database("postgresql://reader@host/clinic", "select age, bmi from visits order by id").query
+    'select age, bmi from visits order by id'
     """
 
     address: str | Path  # of a server, or the file of a SQLite or DuckDB database
-    query: str | Path | None = None  # None: the only table of the file
+    query: str | Path | None = None
 
 
 def open_database(path: Path, reading: Reading) -> Source:

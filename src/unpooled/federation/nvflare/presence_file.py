@@ -59,8 +59,12 @@ def refused_names(server: Path) -> tuple[str, ...]:
 
 
 def seconds_since_contact(site: Path) -> float | None:
-    """Return the seconds since the site last reached its server; None if it never did."""
+    """Return the seconds since the site last reached its server; None if it never did.
+
+    A time in the future does not count: it was recorded before the clock was set back.
+    """
     try:
-        return time.time() - float(json.loads((site / PRESENCE_FILE).read_text())["time"])
+        silence = time.time() - float(json.loads((site / PRESENCE_FILE).read_text())["time"])
     except FileNotFoundError:
         return None
+    return silence if silence >= 0 else None

@@ -15,6 +15,7 @@ from unpooled.errors import InputError
 from unpooled.federation.engine import Address
 
 TIMEOUT = 5.0  # seconds
+_DATES = (9, 10)  # OpenSSL's codes: not valid yet, expired
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def _first(*names: str) -> str:
 def explain_connection_error(error: OSError, where: Address) -> str:
     """Return a sentence on why a connection failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _DATES:
+            return f"{error.verify_message}: check the clock of this machine, and that of the server"
         return f"the server's certificate is not of this federation ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         return f"the server refuses the connection ({error.reason})"

@@ -32,6 +32,7 @@ from unpooled.federation.coordinator_run import (
     RunTask,
 )
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
+from unpooled.federation.run_history import SUBMITTED, append_event
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord
 from unpooled.site.session import RunTerms
@@ -104,7 +105,9 @@ def follow(
     progress
         Called with the record of every round.
     """
+    study = terms.study
     with following(federation.runs / task.run):
+        append_event(federation.path, task.run, SUBMITTED, title=study.title, contact=study.contact)
         return _follow(federation, task, terms, patience, say, on_waiting, progress)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,10 @@ from unpooled.federation.provisioning.follow_run import describe_waiting, is_fol
 from unpooled.federation.provisioning.keys import valid_until
 from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.federation.provisioning.site_membership import SiteMembership
+from unpooled.federation.run_history import RunTotals, read_events, run_totals
+from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.site.folder_place import FolderMovedError
+from unpooled.site.ledger import Ledger
 from unpooled.site.study_store import StudyFolder
 from unpooled.site.table_store import ReadOnlySummaryFolder
 from unpooled.storage.file_locks import is_locked
@@ -60,6 +64,10 @@ class Health:
     certificates: dict[str, str]  # when each expires
     problems: tuple[HealthIssue, ...]
     log_bytes: int | None = None  # at a site
+    free_bytes: int = 0  # of the disk that has the folder
+    history: RunTotals | None = None  # at the coordinator
+    pending: tuple[float, ...] = ()  # at a site: when the studies came that wait to be approved
+    budget: tuple[float, float] | None = None  # at a site with differential privacy: epsilon in all, left
 
     @property
     def code(self) -> int:
@@ -132,6 +140,8 @@ def federation_health(federation: FederationFolder) -> Health:
         with contextlib.suppress(FileNotFoundError):  # a run that ends well is removed meanwhile
             runs.append(_run(path))
     for run in runs:
+        if run.waiting:
+            problems.append(HealthIssue(ACTION_NEEDED, f"run {run.name} waits: {run.waiting}"))
         if run.state in ("failed", "stopped"):
             problems.append(
                 HealthIssue(
@@ -153,7 +163,17 @@ def federation_health(federation: FederationFolder) -> Health:
         ends, lambda who: f"Renew it with unpooled federation invite {federation.path} {who} --again."
     )
     where = federation.address.federation
-    return Health(where, where, connected is not None, sites, tuple(runs), ends, tuple(problems))
+    return Health(
+        where,
+        where,
+        connected is not None,
+        sites,
+        tuple(runs),
+        ends,
+        tuple(problems),
+        free_bytes=shutil.disk_usage(federation.path).free,
+        history=run_totals(read_events(federation.path)[0]),
+    )
 
 
 def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
@@ -192,7 +212,8 @@ def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
             )
         )
     problems += _folder_problems(site)
-    for pending in StudyFolder(site.path, membership.path).pending():
+    studies = StudyFolder(site.path, membership.path).pending()
+    for pending in studies:
         command = f"unpooled site approve {site.path} {pending.study.digest[:16]}"
         problems.append(
             HealthIssue(
@@ -205,7 +226,31 @@ def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
     )
     size = sum(file.stat().st_size for file in site.path.glob("log*.jsonl"))
     sites = {invitation.site: state}
-    return Health(invitation.site, invitation.federation, up, sites, (), ends, tuple(problems), size)
+    return Health(
+        invitation.site,
+        invitation.federation,
+        up,
+        sites,
+        (),
+        ends,
+        tuple(problems),
+        size,
+        free_bytes=shutil.disk_usage(site.path).free,
+        pending=tuple(datetime.datetime.fromisoformat(one.received).timestamp() for one in studies),
+        budget=_budget(site),
+    )
+
+
+def _budget(site: SiteFolder) -> tuple[float, float] | None:
+    """Return the privacy budget of a site over all runs and what is left of it; None if it has none."""
+    if not site.has_settings or site.is_federation or not (policy := site.settings.rules()).private:
+        return None
+    total, path = policy.dp.epsilon_total, site.path / "ledger.sqlite"
+    if not path.exists():
+        return total, total
+    with contextlib.closing(Ledger.open_read_only(path)) as ledger:
+        spent = gdp_epsilon(math.sqrt(ledger.spent()), policy.dp.delta)
+    return total, max(total - spent, 0.0)
 
 
 def _folder_problems(site: SiteFolder) -> list[HealthIssue]:
@@ -315,7 +360,7 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
     return removed
 
 
-_Families = list[tuple[str, str, dict[str, float]]]  # name, meaning, samples by their labels
+_Families = list[tuple[str, str, dict[str, float]]]  # name (a counter's ends in _total), meaning, samples
 
 
 def metrics(found: Sequence[Health]) -> str:
@@ -325,7 +370,8 @@ def metrics(found: Sequence[Health]) -> str:
         samples = {labels: value for _, _, part in same for labels, value in part.items()}
         if samples:
             name, meaning, _ = same[0]
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
             lines += [f"{name}{{{labels}}} {value:.17g}" for labels, value in samples.items()]
     return "\n".join(lines) + "\n"
 
@@ -365,6 +411,27 @@ def _families(health: Health) -> _Families:
             if coordinator
             else {},
         ),
+        *_history_families(health, common_labels),
+        (
+            "unpooled_disk_free_bytes",
+            "Free space of the disk that has the folder.",
+            {common_labels: float(health.free_bytes)},
+        ),
+        (
+            "unpooled_studies_pending",
+            "Studies that wait to be approved.",
+            {} if coordinator else {common_labels: float(len(health.pending))},
+        ),
+        (
+            "unpooled_study_pending_since_timestamp_seconds",
+            "When the study came that has waited longest.",
+            {common_labels: min(health.pending)} if health.pending else {},
+        ),
+        (
+            "unpooled_privacy_budget_left_epsilon",
+            "What is left of the privacy budget over all runs.",
+            {} if health.budget is None else {common_labels: health.budget[1]},
+        ),
         (
             "unpooled_certificate_expiry_timestamp_seconds",
             "When a certificate expires.",
@@ -376,4 +443,31 @@ def _families(health: Health) -> _Families:
             {} if health.log_bytes is None else {common_labels: float(health.log_bytes)},
         ),
         ("unpooled_checked_timestamp_seconds", "When this was written.", {common_labels: time.time()}),
+    ]
+
+
+def _history_families(health: Health, labels: str) -> _Families:
+    """Return the metrics of the runs that ended; a site has none."""
+    totals = health.history
+    values = {} if totals is None else asdict(totals)
+
+    def one(name: str) -> dict[str, float]:
+        value = values.get(name)
+        return {} if value is None else {labels: float(value)}
+
+    outcomes = values.get("outcomes", {})
+    return [
+        (
+            "unpooled_ended_runs_total",
+            "Runs that ended, by outcome.",
+            {f'{labels},outcome="{outcome}"': float(count) for outcome, count in outcomes.items()},
+        ),
+        (
+            "unpooled_last_success_timestamp_seconds",
+            "When a run finished for the last time.",
+            one("last_success"),
+        ),
+        ("unpooled_last_run_seconds", "Duration of the last run that finished.", one("seconds")),
+        ("unpooled_last_run_round_trips", "Round trips of the last run that finished.", one("round_trips")),
+        ("unpooled_last_run_sent_bytes", "Bytes that its sites sent.", one("sent_bytes")),
     ]

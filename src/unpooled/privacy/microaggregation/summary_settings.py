@@ -12,25 +12,54 @@ DEFAULT_GROUP_SIZE, MAX_PROPOSED = 5, 11
 class SummarySettings:
     """The settings of a summary table.
 
+    Parameters
+    ----------
+    min_group_size : int
+        The fewest people in a group; 0 derives it from the number of people.
+    person : str
+        The column that identifies people; "": every row counts as a person.
+    columns : tuple of str
+        The columns that studies are about: they count three times in the grouping.
+    sensitive : tuple of str
+        The columns that do not count in the grouping.
+    log : tuple of str
+        The columns of which the table has only the logarithm.
+    consumption : tuple of str
+        The columns in which a cell is disclosed only if nobody dominates its total.
+    max_share : float
+        The largest share of such a total that one person may have.
+    one_row_per_person : bool
+        Whether the site declares that nobody has several rows.
+    not_a_person : tuple of str
+        The columns of which the site declares that they do not identify people.
+    diverse : tuple of str
+        The sensitive columns of which every group has diverse values.
+    diverse_by : float
+        By how much a value's share in a group may exceed its share in the table.
+    no_sensitive_columns : bool
+        Whether the site declares that it has no sensitive columns.
+
+    Examples
+    --------
     >>> default, eight = SummarySettings(), SummarySettings(min_group_size=8)
     >>> default.group_size_for(200), default.group_size_for(480), eight.group_size_for(200)
     (5, 8, 8)
     """
 
-    min_group_size: int = 0  # fewest people in a group; 0: by the number of people
-    person: str = ""  # the column that identifies people; "": every row counts as a person
-    columns: tuple[str, ...] = ()  # columns that studies are about: they count three times in the grouping
-    sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
-    log: tuple[str, ...] = ()  # columns of which the table has only the logarithm
+    min_group_size: int = 0
+    person: str = ""
+    columns: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
     consumption: tuple[
         str, ...
     ] = ()  # columns in which a cell is disclosed only if nobody dominates its total
-    max_share: float = 0.15  # the largest share of such a total that one person may have
-    one_row_per_person: bool = False  # the site declares that nobody has several rows
-    not_a_person: tuple[str, ...] = ()  # columns of which the site declares that they do not identify people
-    diverse: tuple[str, ...] = ()  # sensitive columns of which every group has diverse values
-    diverse_by: float = 0.3  # by how much a value's share in a group may exceed its share in the table
-    no_sensitive_columns: bool = False  # the site declares that it has none
+    max_share: float = 0.15
+    one_row_per_person: bool = False
+    not_a_person: tuple[str, ...] = ()
+    diverse: tuple[str, ...] = ()
+    diverse_by: float = 0.3
+    no_sensitive_columns: bool = False
 
     def __post_init__(self) -> None:
         if (

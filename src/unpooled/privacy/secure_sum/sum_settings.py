@@ -10,12 +10,19 @@ MIN_SITES = 3
 
 @dataclass(frozen=True)
 class SecureSums:
-    """Settings under which every ``total`` is a secure sum.
+    """Settings under which every ``total`` is a secure sum. The format of numbers is the same in every sum.
 
-    ``min_sites`` is the fewest sites in a sum; never below 3. ``min_cluster_size`` is the fewest rows, of all
-    sites together, in a cell of a sum: smaller ones are suppressed as soon as the sum is unmasked. The format
-    of numbers is the same in every sum.
+    Parameters
+    ----------
+    min_sites : int
+        The fewest sites in a sum, at least 3.
+    min_cluster_size : int
+        The fewest rows, of all sites together, in a cell of a sum. Smaller cells are suppressed as soon as
+        the sum is unmasked.
 
+    Examples
+    --------
+    >>> from unpooled import SecureSums
     >>> SecureSums(min_sites=5)
     SecureSums(min_sites=5, min_cluster_size=1)
     """
