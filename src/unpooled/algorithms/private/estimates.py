@@ -10,6 +10,8 @@ from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells, ra
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread, NoisyMoments, NoisySpread
 from unpooled.typing import BoolArray, FloatArray, IntArray
 
+_WIDEST = 6.0  # times the narrowest radius
+
 
 def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
     """Steps (M, d), each column with noise of that variance (M,), shrunk by positive-part James-Stein.
@@ -106,9 +108,35 @@ def spreads(
     return np.where(held, rho**2, spread), np.where(held, rho**2, np.clip(doubt, spread, rho**2))
 
 
-def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArray:
-    """Return the length to which rows are cut, from the residuals; at least a fifth of ``before``."""
-    return np.clip(np.maximum(reach(len(box)) * np.sqrt(square), 0.2 * before), *radius_limits(box))
+def radius(box: FloatArray, square: FloatArray, before: FloatArray, reach: FloatArray) -> FloatArray:
+    """Return the length to which rows are cut: ``reach`` root mean squares, at least ``before`` / 5."""
+    return np.clip(np.maximum(reach * np.sqrt(square), 0.2 * before), *radius_limits(box))
+
+
+def best_reach(points: FloatArray, weights: FloatArray, centers: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return the radius (k,) of every cluster, in root mean squares, at which its centre is expected nearest.
+
+    A small radius cuts the cluster's tails, which moves its mean; a large one adds noise. Both are known for
+    synthetic points: ``noise`` (k,) is the standard deviation of each column of a centre, in radii.
+    """
+    d, k = points.shape[1], len(centers)
+    home = kernels.nearest(points, centers).labels
+    away = points - centers[home]
+    length = np.sqrt((away**2).sum(axis=1))
+    mass = np.maximum(np.bincount(home, weights, k), 1e-300)
+    rms = np.sqrt(np.bincount(home, weights * length**2, k) / mass)
+    least, chosen = np.full(k, np.inf), np.full(k, reach(d))
+    for wider in np.geomspace(1.0, _WIDEST, 12):
+        rho = wider * reach(d) * rms
+        cut = weights * np.minimum(1.0, rho[home] / np.maximum(length, 1e-300)) - weights
+        inside = np.bincount(home, weights * (length <= rho[home]), k) / mass
+        shift = np.stack([np.bincount(home, cut * away[:, j], k) for j in range(d)], axis=1) / mass[:, None]
+        # steps repeat the shift until the rows within the radius balance it; doubled, because the points show
+        # tails only as far as the cells do
+        loss = ((2 * shift / np.maximum(inside, 0.2)[:, None]) ** 2).sum(axis=1) + d * (noise * rho) ** 2
+        chosen = np.where(loss < least, wider * reach(d), chosen)
+        least = np.minimum(loss, least)
+    return chosen
 
 
 def averaged(
@@ -165,13 +193,20 @@ def thinned(candidates: FloatArray, count: int, rng: np.random.Generator) -> Flo
     return picked
 
 
+def restarts(k: int) -> int:
+    """Return the number of restarts of a k-means of released cells: many clusters need more of them."""
+    return 60 if k >= 50 else 10
+
+
 def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
-    """Weighted k-means of the means down to (k, d), 10 restarts; fewer means than that are split a little."""
+    """Weighted k-means of the means down to (k, d); fewer means than that are split a little."""
     if len(means) < k:
         extra = means[rng.choice(len(means), k - len(means), p=weights / weights.sum())]
         near = 1e-3 * rng.standard_normal(extra.shape)
         return np.concatenate([means, extra + near])
-    clustering = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=10)
+    clustering = kernels.kmeans(
+        means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=restarts(k)
+    )
     centers: FloatArray = clustering.centers[0].copy()
     centers[clustering.mass[0] <= 0] = means[int(np.argmax(weights))]
     return centers

@@ -2,9 +2,9 @@
 radius.
 
 No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005) and
-Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to 10. Here
-about 6 k cells are released three times, each time with more cells where counts and spreads are large, and a
-weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
+Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Here 6 k to 40 k cells are
+released three times, each time with more cells where counts and spreads are large, and a weighted
+k-means of the released cells, which costs no budget, gives k centres. A row is cut to the radius of
 its cell and not to that of the box (privacy/dp/noisy_cluster_sums.py), so noise is in proportion to the size
 of clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
 
@@ -28,6 +28,7 @@ from unpooled.algorithms.method import Method
 from unpooled.algorithms.private.estimates import (
     CellEstimates,
     averaged,
+    best_reach,
     fuzzy_from,
     is_clipped,
     merged,
@@ -42,7 +43,7 @@ from unpooled.algorithms.private.estimates import (
     thinned,
 )
 from unpooled.algorithms.private.private_state import PrivateState, Release
-from unpooled.algorithms.private.trial import excess_in_trial
+from unpooled.algorithms.private.trial import excess_in_trial, ratio_of_mean
 from unpooled.data import Number, Preparation
 from unpooled.data.schema import AskSchema, Schema
 from unpooled.data.transforms import Affine
@@ -63,6 +64,8 @@ _FIRST = 0.05
 _SEEDS = (0.18, 0.18, 0.22)
 _STEPS = 0.37
 _SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
+_CELLS = (6, 40)  # a cluster, more where A = n mu / k is larger
+_ONE_MEAN = 15.0  # below this A one of the centres is the mean of all rows
 _GOAL = 0.004  # steps are this / expected excess: the less noise, the more steps
 
 
@@ -183,6 +186,8 @@ class Private(Method):
         last = state.releases[-1]
         if state.planned == 0:
             return self._seeded(state, last.question, last.reply, rng)
+        if state.planned == 1:  # other runs have at least three steps
+            return self._with_mean(state, last.question, last.reply)
         return self._stepped(state, last.question, last.reply)
 
     def finished(self, state: PrivateState) -> bool:
@@ -233,9 +238,10 @@ class Private(Method):
         return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
 
     def _cells(self, state: PrivateState, mu: float) -> int:
-        """The number of cells to release: 6 a cluster, or fewer where noise would exceed their counts."""
+        """The number of cells to release: 6 to 40 a cluster, fewer where noise would exceed their counts."""
         k, drowned = self.clusters, state.n * mu / (3 * state.noises**0.5)
-        return int(min(max(6 * k, 8), max(1.2 * k, drowned)))
+        per_cluster = float(np.clip(drowned / (5 * k), *_CELLS))
+        return int(min(max(per_cluster * k, 8), max(1.2 * k, drowned)))
 
     def _seeded(
         self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells, rng: np.random.Generator
@@ -251,13 +257,17 @@ class Private(Method):
             return replace(state, asking=question, seeds=seeds)
         expected = self.forecast(state.n, state.noises, len(state.box))
         steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
-        centers, rho, separation = self._reduced(reading, state.box, rng)
+        centers, rho, separation, wide = self._reduced(reading, state, steps, rng)
         question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
         trial_excess = float("nan")
         if self.m is None:
             sc, ss, _ = question.noise(reply)
             noise = (sc, float((ss / question.radii).max()))
-            trial_excess = excess_in_trial(reading, state.box, self.clusters, steps, noise, rng)
+            trial_excess = excess_in_trial(reading, state.box, self.clusters, steps, noise, wide, rng)
+            of_mean = ratio_of_mean(reading, centers)
+            known = self.forecast(self.dp.rows or state.n, state.noises, len(state.box))
+            if known.strength < _ONE_MEAN and not 1 + trial_excess < of_mean:
+                return self._mean_next(replace(state, seeds=seeds), reading, rng)
         return replace(
             state,
             asking=question,
@@ -265,24 +275,75 @@ class Private(Method):
             planned=steps,
             estimate=centers,
             estimate_weight=np.zeros(self.clusters),
+            reach=wide,
             separation=separation,
             trial_excess=trial_excess,
         )
 
+    def _mean_next(
+        self, state: PrivateState, reading: CellEstimates, rng: np.random.Generator
+    ) -> PrivateState:
+        """Ask for the mean of all rows, for the budget of all steps: it becomes the first of the centres.
+
+        Every row is then at most as far from its centre as from this mean, however wrong the other centres
+        are, which come from the cells alone.
+        """
+        box, mean = state.box, state.estimate[:1]
+        points, weights = synthetic_points(reading, box, rng)
+        centers = mean
+        if self.clusters > 1:
+            others = np.clip(merged(points, weights, self.clusters - 1, rng), -box, box)
+            centers = np.concatenate([mean, others])
+        square = weights @ ((points - mean) ** 2).sum(axis=1) / weights.sum()
+        wide = np.array([reach(len(box))])
+        rho = radius(box, np.array([square]), np.zeros(1), wide)
+        return replace(
+            state,
+            asking=AskNoisyCells(self._mu(_STEPS), mean, box, rho, _STEP_PARTS),
+            planned=1,
+            estimate=centers,
+            sizes=np.bincount(kernels.nearest(reading.means, centers).labels, reading.count, self.clusters),
+            reach=wide,
+        )
+
+    def _with_mean(self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells) -> PrivateState:
+        """The last release of a run with little data: the mean of all rows."""
+        sc, ss, _ = asked.noise(reply)
+        totals = asked.in_units(reply)
+        count = float(max(reply.count[0], 3 * sc))
+        step = shrunk(totals.sums / count, (ss / count) ** 2)
+        mean = np.clip(asked.centers + step, -state.box, state.box)
+        inertia = float(totals.squares[0] - count * (step**2).sum()) * state.unit**2
+        return replace(
+            state,
+            asking=None,
+            steps=1,
+            estimate=np.concatenate([mean, state.estimate[1:]]),
+            movement=float(np.linalg.norm(step)) * state.unit,
+            inertia=max(inertia, 0.0),
+        )
+
     def _reduced(
-        self, reading: CellEstimates, box: FloatArray, rng: np.random.Generator
-    ) -> tuple[FloatArray, FloatArray, float]:
-        """k centres from the released cells, the radii to which rows are cut there, and their silhouette."""
+        self, reading: CellEstimates, state: PrivateState, steps: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray, float, FloatArray]:
+        """k centres from the released cells, the radii to which rows are cut there, their silhouette, and the
+        radii in root mean squares."""
+        box, d = state.box, len(state.box)
         points, weights = synthetic_points(reading, box, rng)
         centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
         scatter = kernels.scatter(points, [0, len(points)], centers, weights)
         separation = float(scatter.silhouette.sum() / weights.sum())
-        square = scatter.inertia[0] / np.maximum(scatter.mass[0], 1e-9)
+        mass = np.maximum(scatter.mass[0], 1e-9)
+        square = scatter.inertia[0] / mass
         room, before = reading.about(centers if self.m is None else centers[:1])
+        wide = np.array([reach(d)])
+        if self.m is None:
+            mu = self._mu(_STEPS * (steps - 1) / steps * _STEP_PARTS[1]) / state.noises**0.5
+            wide = best_reach(points, weights, centers, 1 / (mu * np.maximum(mass, reading.sc)))
         if self.m is not None:  # a row adds to all clusters: one radius for all
             centers, mean = fuzzy_from(points, weights, centers, self.m)
             centers, square = np.clip(centers, -box, box), np.array([mean])
-        return centers, radius(box, np.maximum(square, room), before), separation
+        return centers, radius(box, np.maximum(square, room), before, wide), separation, wide
 
     def _stepped(self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells) -> PrivateState:
         sc, ss, sq = asked.noise(reply)
@@ -307,7 +368,7 @@ class Private(Method):
             _, room = spreads(count, step, totals.squares, asked.radii, ss, sq)
             if self.m is not None:
                 room = np.array([count @ room / count.sum()])
-            question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho))
+            question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho, state.reach))
         return replace(
             state,
             asking=question,

@@ -36,6 +36,7 @@ class PrivateState(State):
     estimate: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))  # (k, d) centres in these units
     estimate_weight: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) of the steps in estimate
     sizes: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) with noise
+    reach: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) or (1,) radii in root mean squares
     separation: float = np.nan  # separation of the clusters, as a silhouette; from released numbers
     trial_excess: float = np.nan  # the excess in a trial of the rest on synthetic points (trial.py)
     movement: float = np.inf

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.private.estimates import CellEstimates, merged, synthetic_points
-from unpooled.privacy.dp.forecast import reach
+from unpooled.algorithms.private.estimates import CellEstimates, merged, restarts, synthetic_points
 from unpooled.typing import FloatArray
 
 
@@ -22,19 +21,21 @@ def excess_in_trial(
     k: int,
     steps: int,
     noise: tuple[float, float],
+    reach: FloatArray,
     rng: np.random.Generator,
     times: int = 3,
 ) -> float:
     """Return the relative excess of the inertia over that without noise: the median of ``times`` trials.
 
     noise: the standard deviations, in one step, of a count and of a sum's column in units of the radius.
+    reach: (k,) or (1,) radii in root mean squares.
     """
     points, weights = synthetic_points(reading, box, rng)
     offsets = [0, len(points)]
     if len(points) < k:
         return float("nan")
     seed = int(rng.integers(2**63))
-    best = float(kernels.kmeans(points, offsets, k, [seed], weights, n_init=10).inertia.sum())
+    best = float(kernels.kmeans(points, offsets, k, [seed], weights, n_init=restarts(k)).inertia.sum())
     above = []
     for _ in range(times):
         centers = merged(*synthetic_points(_again(reading, box, rng), box, rng), k, rng)
@@ -42,7 +43,7 @@ def excess_in_trial(
         for step in range(steps):
             totals = kernels.totals(points, offsets, after[None], weights)
             mass = np.maximum(totals.mass[0, 0], 1e-9)
-            sd = reach(len(box)) * np.sqrt(totals.inertia[0, 0] / mass) * noise[1]
+            sd = reach * np.sqrt(totals.inertia[0, 0] / mass) * noise[1]
             drawn = totals.sums[0, 0] + sd[:, None] * rng.standard_normal(centers.shape)
             full = mass > 3 * noise[0]
             after = after + np.where(full[:, None], drawn / mass[:, None], 0.0)
@@ -50,6 +51,15 @@ def excess_in_trial(
         reached = kernels.totals(points, offsets, estimate[None], weights).inertia.sum()
         above.append(float(reached) / max(best, 1e-300) - 1)
     return float(np.median(above))
+
+
+def ratio_of_mean(reading: CellEstimates, centers: FloatArray) -> float:
+    """Return the inertia of one mean over that of the centres (k, d), both estimated from released cells."""
+    mean = reading.count @ reading.means / reading.count.sum()
+    within = float(reading.count @ reading.spread)
+    one = within + float(reading.count @ ((reading.means - mean) ** 2).sum(axis=1))
+    many = within + float(reading.count @ kernels.nearest(reading.means, centers).sqdist)
+    return one / max(many, 1e-300)
 
 
 def _again(reading: CellEstimates, box: FloatArray, rng: np.random.Generator) -> CellEstimates:
