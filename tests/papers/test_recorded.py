@@ -13,7 +13,17 @@ from reproduction.data_sources import Sources
 from reproduction.experiment import Presentation
 from reproduction.output import NUMBER_COLUMNS, FinishedExperiment
 from reproduction.published_holzer import SCORE
-from reproduction.recorded import ITEM_VERDICTS, KINDS, kind_of, only_some, read_csv, record, surviving
+from reproduction.recorded import (
+    ITEM_VERDICTS,
+    KINDS,
+    kind_of,
+    only_some,
+    only_stored,
+    read_csv,
+    record,
+    surviving,
+)
+from reproduction.result_store import Store
 from reproduction.result_table import POWER, PROVENANCES, ResultTable, row
 from reproduction.runner import finish
 
@@ -207,6 +217,16 @@ def test_what_the_page_of_stallmann_states_about_claims_and_real_data():
         assert avg2 == pytest.approx(pooled, rel=0.02)
 
 
+def test_btm_oscillates_in_figure_6_and_qnda_does_not():
+    found = ours("dual-tables", "dual-fig6")
+    assert {m: found[m, "rounds in which the gap rises"] for m in yfantis.PUBLISHED_METHODS} == {
+        "SG": 0,
+        "BTM": 1,
+        "QNDA": 0,
+    }
+    assert f"{found['QNDA', 'gap in % after round 150']:.2f}" == "0.12"
+
+
 def test_the_pooled_exact_solver_is_faster_than_qnda():
     """Figure 8 and section 5: the reverse of the paper's finding with Gurobi."""
     points = ours("dual-tables", "dual-fig8")
@@ -294,6 +314,20 @@ def test_a_part_of_an_experiment_keeps_rows_and_notes_and_adds_its_seconds(tmp_p
     assert recorded_now() == ({"a": "1", "b": "2.5", "group": "3"}, "second", 15, 0)
     record(done([("a", [1.5]), ("b", [2.5])], "third", 7.0), tmp_path)  # the whole experiment
     assert recorded_now() == ({"a": "1.5", "b": "2.5"}, "third", 7, 0)
+
+
+def test_recording_an_empty_store_keeps_all_rows_and_counts_those_that_were_never_run(tmp_path):
+    e = find("holzer-fig1")
+    first = only_some(e, ("weights=EWF",))
+    (done,) = finish([first], Sources(), tmp_path / "store", runs=2)
+    record(done, tmp_path / "record")
+    before, *_ = recorded.recorded(tmp_path / "record")
+    nothing = only_stored(e, Store(tmp_path / "empty"), Sources(), runs=2)
+    (done,) = finish([nothing], Sources(), tmp_path / "empty", runs=2)
+    record(done, tmp_path / "record")
+    after, *_ = recorded.recorded(tmp_path / "record")
+    assert after == before
+    assert (len(after.tables["fig1"]), after.missing) == (4, 4)
 
 
 def test_a_page_without_its_markers_is_an_error(tmp_path):
