@@ -114,6 +114,7 @@ class Experiment:
     present: Callable[[Results, Sources, bool], Presentation]
     version: int = 1  # increase it when results change
     needs: tuple[str, ...] = ()  # data sets that it requires
+    data: str = "generated"  # the source of its data if it uses none of --data
 
     def tasks(self, sources: Sources, quick: bool, runs: int | None = None) -> list[Task]:
         """Return all blocks; ``runs``, if given, is the number of runs of every configuration."""

@@ -51,11 +51,15 @@ def record(done: FinishedExperiment, folder: Path = RECORD) -> None:
     """Write the tables and notes of an experiment, and its runs.
 
     A row whose configuration was not run (nan) keeps what is recorded; without a record it is left out, and
-    counted as missing.
+    counted as missing. If some rows were not run, recorded rows that this run does not have at all stay as
+    well, because a table may leave out what it cannot compute. Notes with a number that was not computed keep
+    what is recorded. The CPU seconds of a part of an experiment are added to the recorded ones if the part
+    has rows that no run had before.
     """
     name, into = done.experiment.name, folder / done.experiment.name
     into.mkdir(parents=True, exist_ok=True)
-    unknown = missing = 0
+    unknown = sum(bool(np.isnan(r.ours)) for r in done.rows)
+    missing = filled = 0
     for table in done.presented.tables:
         path, left = into / f"{table.name}.csv", len(table.heads)
         head, *new = csv.reader(io.StringIO(csv_table(table)))
@@ -64,20 +68,26 @@ def record(done: FinishedExperiment, folder: Path = RECORD) -> None:
         lines: list[list[str]] = [head]
         for line in new:
             if line[head.index("ours")] == "nan":
-                unknown += 1
                 missing += tuple(line[:left]) not in old
                 lines += [old[tuple(line[:left])]] if tuple(line[:left]) in old else []
             else:
+                filled += tuple(line[:left]) not in old
                 lines.append(line)
+        if unknown:
+            keys = {tuple(line[:left]) for line in new}
+            lines += [line for key, line in old.items() if key not in keys]
         write_atomically(path, _written(lines).encode())
     runs = {line["experiment"]: line for line in read_csv(folder / "runs.csv")} if _has_runs(folder) else {}
-    if not unknown or name not in runs:  # otherwise runs and notes are those of the whole experiment
-        notes = [["note", "text"], *([str(i), note] for i, note in enumerate(done.presented.notes, start=1))]
+    notes = [["note", "text"], *([str(i), note] for i, note in enumerate(done.presented.notes, start=1))]
+    if not any(re.search(r"\bnan\b", text) for _, text in notes):
         write_atomically(into / "notes.csv", csv_text(notes).encode())
+    seconds = round(done.seconds)
+    if not unknown or name not in runs:  # otherwise the runs are those of the whole experiment
         data = done.data.removeprefix("data: ").removeprefix("data ")
-        numbers = (str(done.runs), data, f"{done.seconds:.0f}")
-        runs[name] = dict(zip(RUN_COLUMNS, (name, *numbers, ""), strict=True))
-    runs[name]["cpu_seconds"] = str(max(int(runs[name]["cpu_seconds"]), round(done.seconds)))
+        runs[name] = dict(zip(RUN_COLUMNS, (name, str(done.runs), data, "0", ""), strict=True))
+    elif filled:
+        seconds += int(runs[name]["cpu_seconds"])
+    runs[name]["cpu_seconds"] = str(max(int(runs[name]["cpu_seconds"]), seconds))
     runs[name]["missing"] = str(missing)
     ordered = [runs[known_name] for known_name in NAMES if known_name in runs]
     table_of_runs = [RUN_COLUMNS, *([line[column] for column in RUN_COLUMNS] for line in ordered)]
@@ -199,6 +209,7 @@ def summary(experiments: Sequence[RecordedExperiment], items: Sequence[Line]) ->
     judged = [line for e in experiments for line in e.judged]
     text = in_words(counted(judged), len(surviving(judged)))
     hours = sum(e.seconds for e in experiments) / 3600
+    others = ", ".join(e.name for e in experiments if not e.judged)
     return f"""# Results: the papers, recomputed
 
 This page summarises what was recomputed of the five papers behind the methods. `python -m reproduction
@@ -229,15 +240,16 @@ An item with several parts counts by its worst part.
 - *authors' stored file*: a mean over the runs in the authors' repository, because the paper has only a
   figure;
 - *read from a picture*: read by pixels from the authors' picture, to about 0.001. Each point of a picture
-  counts
-  once.
+  counts once.
 
 A number *matches* if the difference is not significant at 5%. A verdict is *inconclusive* if the
 comparison had no power: a difference of half the published number would not have been significant, there
 are fewer than four runs, or both numbers are the limit of iterations. Numbers that we derive from
 published ones, such as a share that follows from a mean, are marked *derived* and are not counted.
 
-{numbers_table(experiments)}
+{numbers_table([e for e in experiments if e.judged])}
+{others} have no published number that can be judged: see the pages of the papers.
+
 *Rows not run* are configurations that take long and have not been computed yet; the same command continues
 with them. All experiments together took {hours:.1f} CPU hours. The tables with every number are CSV files,
 `reproduction/results/EXPERIMENT/TABLE.csv`: the published number, its standard deviation and provenance, the

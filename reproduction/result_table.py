@@ -72,6 +72,7 @@ class Row:
     known: bool = True  # the note shows the cause of a difference; False: it lists what was tried
     derived: bool = False  # computed from published numbers that are judged elsewhere: not counted again
     beside: bool = False  # not published, but a reader needs it beside a published row
+    scale: float = 0.0  # whose half must be detectable, if the published number may be 0; 0: that number
 
     @property
     def judged(self) -> bool:
@@ -143,9 +144,12 @@ class Row:
 
     @property
     def detectable(self) -> float:
-        """The smallest difference that would have been significant, as a share of the published number."""
+        """The smallest difference that would have been significant, as a share of the published number.
+
+        For a number whose zero is arbitrary, such as a coordinate, it is a share of ``scale``.
+        """
         assert self.published is not None
-        value = abs(self.published.value)
+        value = self.scale or abs(self.published.value)
         return self.half_interval / value if value else math.inf
 
     @property
@@ -179,15 +183,16 @@ class Row:
 
 
 def _quantile(share: float, df: float) -> float:
-    from scipy.stats import norm, t
+    """The quantile of Student's distribution; the functions of scipy.stats are slow for single numbers."""
+    from scipy.special import ndtri, stdtrit
 
-    return float(norm.ppf(share) if math.isinf(df) else t.ppf(share, df))
+    return float(ndtri(share) if math.isinf(df) else stdtrit(df, share))
 
 
 def _two_sided(difference: float, df: float) -> float:
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtr
 
-    return float(2 * (norm.sf(abs(difference)) if math.isinf(df) else t.sf(abs(difference), df)))
+    return float(2 * (ndtr(-abs(difference)) if math.isinf(df) else stdtr(df, -abs(difference))))
 
 
 def row(

@@ -65,9 +65,9 @@ def _finished(
     e: Experiment, tasks: list[Task], sources: Sources, store: Store, quick: bool
 ) -> FinishedExperiment:
     presented = e.present(store.results(tasks), sources, quick)
-    max_runs = max(task.runs.stop // int(task.settings.get("times", 1)) for task in tasks)
+    max_runs = max((task.runs.stop // int(task.settings.get("times", 1)) for task in tasks), default=0)
     used = [FILES[name] for name in FILES if any(_mentions(task, FILES[name]) for task in tasks)]
-    data = f"data: {', '.join(used)}" if used else "data generated"
+    data = f"data: {', '.join(used)}" if used else f"data {e.data}"
     return FinishedExperiment(e, presented, max_runs, store.seconds(tasks), data)
 
 

@@ -94,13 +94,18 @@ def final_centers(
         sites = {"all": np.concatenate(list(sites.values()))} if method == "central" else sites
         if method == "unpooled":
             return run_to_end(Fuzzy(k=k, m=m), sites, seed)
-        X = sites["all"]
-        u = np.random.default_rng(seed).dirichlet(np.ones(k), len(X)) ** m
-        start = u.T @ X / u.sum(axis=0)[:, None]
+        start = random_memberships(sites["all"], k, m, seed)
         return run_to_end(Fuzzy(k=k, m=m, init=start, n_starts=1, tol=1e-3, tol_kind="absolute"), sites, seed)
     merge: Literal["avg1", "avg2"] = "avg1" if method == "avg1" else "avg2"
     algorithm: Algorithm[Any] = Fuzzy.as_published(k=k, m=m, merge=merge, rounds=rounds)
     return run_to_end(algorithm, sites, seed)
+
+
+def random_memberships(X: FloatArray, k: int, m: float, seed: int) -> FloatArray:
+    """Return the centres of random memberships, from which central fuzzy c-means starts."""
+    u = np.random.default_rng(seed).dirichlet(np.ones(k), len(X)) ** m
+    centers: FloatArray = u.T @ X / u.sum(axis=0)[:, None]
+    return centers
 
 
 # ---------------------------------------------------------------- cases 1-3

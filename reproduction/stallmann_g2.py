@@ -98,6 +98,18 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presentation
         )
         for m in METHODS
     ]
+    figure_4 = [
+        row((which, str(at), m, name), values_of(m, quantity, of_point), digits=2)
+        for which, name, quantity, xs, column in (
+            ("4 a", "normalised gap", "gap", deviations, 1),
+            ("4 b", "outside SSE", "outside SSE", columns, 0),
+        )
+        for at in xs
+        for of_point in ([s for s in sets if s[column] == at],)
+        for m in METHODS
+    ]
+    heads = ("figure", "standard deviation or columns", "method", "score")
+    by_point = ResultTable("figure4", "G2: by standard deviation and columns", heads, tuple(figure_4))
     figures = (
         Plot(
             "g2-deviation",
@@ -113,7 +125,7 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presentation
     notes = NOTES
     if quick:
         notes += ("Quick: only the sets of up to 64 columns, whose quantiles are not those of the paper.",)
-    return Presentation((table,), figures, notes)
+    return Presentation((table, by_point), figures, notes)
 
 
 NOTES: tuple[str, ...] = (

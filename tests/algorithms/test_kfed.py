@@ -137,6 +137,15 @@ def test_a_cluster_of_one_is_suppressed_by_any_minimum():
         assert result.counts.tolist() == [3.0]
 
 
+def test_a_site_with_fewer_rows_than_clusters_sends_its_rows_only_without_a_minimum():
+    rows = {"a": np.array([[0.0], [5.0], [9.0]])}
+    for question in (AskDennisMeans(5), AskLocalMeans(5)):
+        simulated = run_protocol(each(("a",), question), Simulation.from_rows(rows))["a"]
+        assert sorted(simulated.means[:, 0].tolist()) == [0.0, 5.0, 9.0]
+        protected = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
+        assert len(protected.means) == 0
+
+
 def test_presets_by_name():
     assert KFed.as_published(k=5, k_local=3).variant == "dennis"
     holzer = KFed.as_published_by_holzer(k=5, restarts=1)

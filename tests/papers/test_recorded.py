@@ -7,12 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reproduction import garst, recorded, triebe, yfantis
+from reproduction import garst, recorded, stallmann_more, triebe, yfantis
 from reproduction.catalogue import NAMES, PAPERS, find
 from reproduction.data_sources import Sources
+from reproduction.experiment import Presentation
+from reproduction.output import NUMBER_COLUMNS, FinishedExperiment
 from reproduction.published_holzer import SCORE
-from reproduction.recorded import ITEM_VERDICTS, KINDS, kind_of, only_some, read_csv, record, surviving
-from reproduction.result_table import POWER, PROVENANCES
+from reproduction.recorded import (
+    ITEM_VERDICTS,
+    KINDS,
+    kind_of,
+    only_some,
+    only_stored,
+    read_csv,
+    record,
+    surviving,
+)
+from reproduction.result_store import Store
+from reproduction.result_table import POWER, PROVENANCES, ResultTable, row
 from reproduction.runner import finish
 
 from unpooled.errors import InputError
@@ -106,7 +118,7 @@ def test_every_point_of_the_pictures_is_compared_once():
 def test_the_decaying_rate_is_nearer_to_the_pictures_than_momentum():
     """Why ``MiniBatch.as_published`` decays."""
     squares: dict[str, list[float]] = {"decay": [], "momentum": []}
-    for name in PAPERS["triebe"].experiments:
+    for name in ("triebe-fraction", "triebe-epochs", "triebe-rate"):
         for line in RECORD[name].tables[name.removeprefix("triebe-")]:
             if line["score"] == "distance" and line["alpha"] in squares and line["published"]:
                 squares[line["alpha"]].append((float(line["ours"]) - float(line["published"])) ** 2)
@@ -154,6 +166,79 @@ def test_the_dual_as_published_is_what_is_judged():
     above = {what for what, bound in bounds.items() if bound > 1 + 1e-9}
     # the paper's constraint (36) excludes the optimum of 4N2D3K2: see test_constraint_36_excludes_an_optimum
     assert above == {(method, "4N2D3K") for method in yfantis.PUBLISHED_METHODS}
+
+
+def ours(experiment, table):
+    """Our recorded numbers of a table, by the cells that identify a row."""
+    return {
+        tuple(cell for head, cell in line.items() if head not in NUMBER_COLUMNS): float(line["ours"])
+        for line in RECORD[experiment].tables[table]
+    }
+
+
+def test_what_the_page_of_garst_states_about_the_two_silhouettes():
+    lines = RECORD["garst-fig5"].tables["fig5"]
+    names = ("silhouette", "simplified silhouette")
+    for column, methods, correlation in (("ours", 5, "0.86"), ("published", 4, "0.95")):
+        by = [[float(line[column]) for line in lines if line["score"] == n and line[column]] for n in names]
+        assert {len(values) for values in by} == {methods}
+        assert f"{np.corrcoef(by)[0, 1]:.2f}" == correlation
+
+
+def test_what_the_page_of_garst_states_about_real_data():
+    found = ours("garst-real", "real")
+    for name, percent_above in (("penguins", "26"), ("heart disease", "0.38")):
+        pooled = found[name, "central, n_init 10", "score"]
+        for method in ("FKM, means only", "FKM, our default", "unpooled"):
+            assert found[name, method, "score"] < 1.01 * pooled
+        assert f"{100 * (found[name, 'k-FED', 'score'] / pooled - 1):.2g}" == percent_above
+
+
+def test_what_the_page_of_holzer_states_about_rounded_weights():
+    found = ours("holzer-rounding", "rounding")
+    for split in ("IID", "half-IID", "non-IID"):
+        exact = found[split, "exact", "score"]
+        for decimals in (1, 2):
+            assert found[split, f"{decimals} decimals", "score"] == pytest.approx(exact, rel=1e-4)
+    above = found["half-IID", "0 decimals", "score"] / found["half-IID", "exact", "score"] - 1
+    assert f"{100 * above:.1f}" == "0.7"
+
+
+def test_what_the_page_of_stallmann_states_about_claims_and_real_data():
+    claims = ours("stallmann-claims", "claims")
+    rules = [claims["case 2", f"central, until {rule}", "gap"] for rule in stallmann_more.RULES]
+    assert rules[0] == pytest.approx(rules[1], abs=0.01)
+    for case in stallmann_more.COST_CASES:
+        assert claims[case, "avg2 / avg1", "CPU seconds of a run"] < 1
+    real = ours("stallmann-real", "real")
+    for name in ("penguins", "heart disease"):
+        pooled, avg1, avg2 = (real[name, m, "within SSE, all rows"] for m in ("central", "avg1", "avg2"))
+        assert avg1 > 1.02 * pooled
+        assert avg2 == pytest.approx(pooled, rel=0.02)
+
+
+def test_btm_oscillates_in_figure_6_and_qnda_does_not():
+    found = ours("dual-tables", "dual-fig6")
+    assert {m: found[m, "rounds in which the gap rises"] for m in yfantis.PUBLISHED_METHODS} == {
+        "SG": 0,
+        "BTM": 1,
+        "QNDA": 0,
+    }
+    assert f"{found['QNDA', 'gap in % after round 150']:.2f}" == "0.12"
+
+
+def test_the_pooled_exact_solver_is_faster_than_qnda():
+    """Figure 8 and section 5: the reverse of the paper's finding with Gurobi."""
+    points = ours("dual-tables", "dual-fig8")
+    assert f"{points['QNDA', 'gap in %, last point']:.2f}" == "0.13"
+    assert points[yfantis.POOLED, "gap in %, last point"] < 1e-6
+    last = "CPU seconds, last point"
+    assert points[yfantis.POOLED, last] < points["QNDA", last] / 10
+    seconds = ours("dual-tables", "dual-section5")
+    kinds = [kind for method, kind, _ in seconds if method == "QNDA"]
+    assert len(kinds) >= 13
+    for kind in kinds:
+        assert seconds[yfantis.POOLED, kind, "CPU seconds"] < seconds["QNDA", kind, "CPU seconds"]
 
 
 # ---------------------------------------------------------------- pages
@@ -208,6 +293,41 @@ def test_some_rows_anew_and_the_others_kept(tmp_path, monkeypatch):
     (e,) = recorded.recorded(tmp_path / "record")
     assert e.runs == 2  # those of the whole experiment
     assert [line["runs"] for line in e.tables["epochs"] if line["settings"] == "unpooled"] == ["5", "5"]
+
+
+def test_a_part_of_an_experiment_keeps_rows_and_notes_and_adds_its_seconds(tmp_path):
+    def done(rows, note, seconds):
+        table = ResultTable("t", "title", ("what",), tuple(row((name,), np.array(v)) for name, v in rows))
+        presented = Presentation((table,), (), (note,))
+        return FinishedExperiment(find("holzer-fig1"), presented, 4, seconds, "data generated")
+
+    def recorded_now():
+        (e,) = recorded.recorded(tmp_path)
+        return {line["what"]: line["ours"] for line in e.tables["t"]}, e.notes["1"], e.seconds, e.missing
+
+    unknown = [np.nan]
+    record(done([("a", [1.0]), ("b", unknown), ("group", [3.0])], "first", 10.0), tmp_path)
+    assert recorded_now() == ({"a": "1", "group": "3"}, "first", 10, 1)
+    record(done([("a", unknown), ("b", [2.0])], "the mean is nan", 5.0), tmp_path)
+    assert recorded_now() == ({"a": "1", "b": "2", "group": "3"}, "first", 15, 0)
+    record(done([("a", unknown), ("b", [2.5])], "second", 5.0), tmp_path)  # the same row again
+    assert recorded_now() == ({"a": "1", "b": "2.5", "group": "3"}, "second", 15, 0)
+    record(done([("a", [1.5]), ("b", [2.5])], "third", 7.0), tmp_path)  # the whole experiment
+    assert recorded_now() == ({"a": "1.5", "b": "2.5"}, "third", 7, 0)
+
+
+def test_recording_an_empty_store_keeps_all_rows_and_counts_those_that_were_never_run(tmp_path):
+    e = find("holzer-fig1")
+    first = only_some(e, ("weights=EWF",))
+    (done,) = finish([first], Sources(), tmp_path / "store", runs=2)
+    record(done, tmp_path / "record")
+    before, *_ = recorded.recorded(tmp_path / "record")
+    nothing = only_stored(e, Store(tmp_path / "empty"), Sources(), runs=2)
+    (done,) = finish([nothing], Sources(), tmp_path / "empty", runs=2)
+    record(done, tmp_path / "record")
+    after, *_ = recorded.recorded(tmp_path / "record")
+    assert after == before
+    assert (len(after.tables["fig1"]), after.missing) == (4, 4)
 
 
 def test_a_page_without_its_markers_is_an_error(tmp_path):

@@ -19,7 +19,7 @@ from reproduction.worker import do_all
 
 from unpooled.errors import CheckpointError, InputError, SiteFailedError
 
-NAME = "triebe-epochs"
+NAME = "holzer-fig1"  # four tasks of milliseconds
 ROOT = Path(__file__).parents[2]
 
 
@@ -143,7 +143,8 @@ def test_a_result_is_named_by_all_that_it_depends_on():
 
 def test_experiments_are_found_by_name():
     assert [find(name).name for name in (*NAMES, COMPARE)] == [*NAMES, COMPARE]
-    assert [e.name for e in select("triebe")] == ["triebe-fraction", "triebe-epochs", "triebe-rate"]
+    of_triebe = ["triebe-fraction", "triebe-epochs", "triebe-rate", "triebe-progress"]
+    assert [e.name for e in select("triebe")] == of_triebe
     assert [e.name for e in select("garst-fig4,stallmann-g2")] == ["garst-fig4", "stallmann-g2"]
     with pytest.raises(InputError, match=r"no experiment 'garst-fig2'\. The experiments are garst-fig1"):
         select("garst-fig2")

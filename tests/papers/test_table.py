@@ -1,5 +1,7 @@
 """How far published and recomputed numbers are apart, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from reproduction.output import csv_table, markdown_table
@@ -98,6 +100,17 @@ def test_a_comparison_without_power_does_not_count():
     blind = row(("a",), 10 + 8 * spread, Published(10.2, digits=1))
     assert precise.detectable < 0.5 < blind.detectable
     assert (precise.verdict, blind.verdict) == ("matches", "inconclusive")
+
+
+def test_a_number_with_an_arbitrary_zero_has_a_scale_of_its_own():
+    """A printed coordinate of 0 has no size that a difference could be half of."""
+    values = 0.02 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0])
+    near = row(("x",), values, Published(0.01, digits=2))
+    assert near.verdict == "inconclusive"
+    scaled = replace(near, scale=2.0)
+    assert scaled.detectable == pytest.approx(near.half_interval / 2)
+    assert scaled.verdict == "matches"
+    assert replace(scaled, published=Published(0.2, digits=2)).verdict == "differs, open"
 
 
 def test_quantiles_are_judged_and_extremes_are_not():

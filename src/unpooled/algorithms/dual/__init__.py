@@ -1,11 +1,11 @@
 """Federated k-means with a bound on its distance from the best possible clustering: dual decomposition.
 
 Yfantis, Wagner, Ruskowski: Federated K-Means Clustering via Dual Decomposition-based Distributed
-Optimization. arXiv:2307.13267, 2023; equation numbers are the paper's. Sites share centroids by constraint
-(5d). Pricing that constraint by multipliers leaves every site a clustering problem of its own (14), whose
-values add up to a lower bound on the inertia of every clustering of all rows. ``update`` moves the
-multipliers: "sg" (17), "btm" (24), "qnda" (32), or "bundle", ours, which starts at the multipliers of a Lloyd
-fixed point and models sites one by one (bundle.py).
+Optimization. arXiv:2307.13267, 2023; Franklin Open, 2025. Equation numbers are the paper's. Sites share
+centroids by constraint (5d). Pricing that constraint by multipliers leaves every site a clustering problem of
+its own (14), whose values add up to a lower bound on the inertia of every clustering of all rows. ``update``
+moves the multipliers: "sg" (17), "btm" (24), "qnda" (32), or "bundle", ours, which starts at the multipliers
+of a Lloyd fixed point and models sites one by one (bundle.py).
 
 Differences from the paper:
 
