@@ -53,7 +53,15 @@ ANSWERS = {
     "summary": "summary tables",
     "dp": "raw rows, with noise",
 }  # by mode of the policy
-POLICY = 'format = 1\n[protect]\nmode = "{}"\nauto_approve = true\n[aggregation]\nmax_equations = 1'
+POLICY = """
+format = 1
+[protect]
+mode = "{}"
+auto_approve = true
+one_row_per_person = true
+[aggregation]
+max_equations = 1
+"""
 
 
 @dataclass(frozen=True)

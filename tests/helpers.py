@@ -41,8 +41,11 @@ from unpooled.site.chain import Exchange
 from unpooled.site.chain_steps import Recorder as BaseRecorder
 from unpooled.site.endpoint import Endpoint
 from unpooled.site.ledger import Ledger
+from unpooled.site.policy import parse
 
 EXACT = RelayRules(exact=True)
+ONE_ROW_PER_PERSON = parse("format = 1\n[protect]\none_row_per_person = true\n")
+"""The default policy, with the declaration that a summary table needs."""
 
 # ---------------------------------------------------------------- data
 

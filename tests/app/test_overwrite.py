@@ -128,6 +128,9 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("resume", "folder"),
     ("site join", "folder"),
     ("site start", "folder"),
+    ("site start", "log_file"),  # a log goes on
+    ("site answer", "folder"),
+    ("site answer", "shared"),
     ("site confirm", "folder"),
     ("site summarize", "folder"),
     ("site review", "folder"),  # by the decisions of its officer
@@ -143,6 +146,8 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("federation admit", "folder"),
     ("federation remove", "folder"),
     ("federation serve", "folder"),
+    ("federation serve", "log_file"),
+    ("federation run", "files"),  # requests and responses, each in a file of its own
     ("site status", "metrics"),
     ("federation status", "metrics"),
 }

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import EXACT, bits, blobs, split
+from helpers import EXACT, ONE_ROW_PER_PERSON, bits, blobs, split
 from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, open_site, run
 from unpooled.errors import LedgerError
 from unpooled.federation.relay.relay import Relay, RelayRules
@@ -158,7 +158,7 @@ def test_groups_of_single_hospitals_above_a_relay(kind, exact):
     regions = {"north": ["h0", "h1", "h2", "h3"], "south": ["h4", "h5", "h6", "h7"]}
     own = {s: microaggregate(X) for s, X in rows.items()}
     relays = [
-        Relay(r, [open_site(s, rows[s]) for s in some], RelayRules(exact=exact))
+        Relay(r, [open_site(s, rows[s], ONE_ROW_PER_PERSON) for s in some], RelayRules(exact=exact))
         for r, some in regions.items()
     ]
     wire = Named(relays)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers import Declines, bits
+from helpers import ONE_ROW_PER_PERSON, Declines, bits
 from unpooled import Lloyd, LocalFederation, SecureSums, Site, open_site, run
 from unpooled.algorithms import METHODS
 from unpooled.data import Table
@@ -30,7 +30,7 @@ def rows_of(seed, sites="abcd", n=90, d=2):
 
 
 def hospitals(rows):
-    return [open_site(name, X) for name, X in rows.items()]
+    return [open_site(name, X, ONE_ROW_PER_PERSON) for name, X in rows.items()]
 
 
 def reply_of(relay, question, verb="total", run="r", number=0):
@@ -114,7 +114,7 @@ def test_tables_that_do_not_fit_and_too_few_groups_are_errors():
 
 def test_a_site_gives_its_table_and_one_without_a_table_refuses():
     table = mixed(np.random.default_rng(2), 60)
-    site = open_site("a", table)
+    site = open_site("a", table, ONE_ROW_PER_PERSON)
     assert reply_of(site, AskSummary(), "each").table().digest == site.rows.digest
     some = reply_of(site, AskSummary(("age",)), "each").table()
     assert (some.names, len(some)) == (("age",), len(site.rows))
@@ -235,8 +235,8 @@ def test_rules_about_sites_people_and_quorum():
 
 def test_tables_with_different_columns_by_the_rule():
     rng = np.random.default_rng(9)
-    members = [open_site(s, mixed(rng, 60)) for s in "ab"] + [
-        open_site("c", Table.from_columns({"age": rng.normal(60, 9, 60)}))
+    members = [open_site(s, mixed(rng, 60), ONE_ROW_PER_PERSON) for s in "ab"] + [
+        open_site("c", Table.from_columns({"age": rng.normal(60, 9, 60)}), ONE_ROW_PER_PERSON)
     ]
     refused = reply_of(Relay("north", members), AskSchema(), "each").reason
     assert refused == "its sites have different columns: bmi, sex not at all of them"

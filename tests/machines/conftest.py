@@ -12,7 +12,8 @@ import pytest
 from machines.network import Network, ip
 from unpooled.federation.provisioning import keys
 
-READING = ("--categorical", "cp,restecg", "--na", "chol=0")  # each site decides how its file is read
+# each site decides how its file is read and grouped; small groups make runs of many rounds
+READING = ("--categorical", "cp,restecg", "--na", "chol=0", "--min-group-size", "5")
 HOSPITALS = ("cleveland", "hungarian", "va")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from helpers import EXACT, bits
+from helpers import EXACT, ONE_ROW_PER_PERSON, bits
 from machines.network import PATIENCE, until
 from studies import study_of, terms_of
 from unpooled import Lloyd, Site, open_site, run
@@ -175,7 +175,7 @@ def test_a_relays_session_answers_from_the_downstream_run_and_ends_it(north):
 
 def test_a_relay_without_exact_sums_asks_its_members_once_for_their_tables(made, tmp_path):
     relay = RelayHarness(made["north"], "north", tmp_path, "format = 1\n[relay]\nmin_sites = 2\n")
-    relay.sites = {site: open_site(site, held.rows) for site, held in relay.sites.items()}
+    relay.sites = {site: open_site(site, held.rows, ONE_ROW_PER_PERSON) for site, held in relay.sites.items()}
     relay.approve().serve().begun()
     session = relay.session()
     first = reply_of(answer(session, request()))

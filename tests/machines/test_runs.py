@@ -237,7 +237,8 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         (pending,) = until(StudyFolder(folder).pending, "the study")
         until(lambda: "waiting for va since" in network.output("studied"), "the run to wait")
         assert re.search(r"waiting for va since \d+:\d\d to approve the study", network.output("studied"))
-        status = eventually(lambda: network.command("federation", "status", network.home), "no problem")
+        words = ("federation", "status", network.home)
+        status = eventually(lambda: network.command(*words, code=6), "a run that waits for a person")
         assert "waiting for va since" in status.stdout
         status = eventually(lambda: network.command("site", "status", folder, code=6), "the pending study")
         assert f"the study 'Groups' waits to be approved. Approve it with unpooled site approve {folder}" in (

@@ -24,10 +24,12 @@ from unpooled.privacy.secure_sum.stage_messages import Masked
 from unpooled.protocol import codec
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import ClusterSums
+from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.study_store import APPROVED, StudyFolder
 
 KILLS = 30
+HALVES = (AskHalfSums, AskObservedHalfSums, AskHalfCovariance)
 METHOD = ("-k", "2,3", "--method", "fuzzy", "--max-rounds", "30", "--exact-sums", "--seed", "1")
 
 
@@ -55,14 +57,18 @@ def flat(three_levels):
 def numbers_of(log):
     """All numbers in the answers of a log that are not integers, and the bytes of these answers.
 
-    Without the up to 500 cells of a start, many of which have rows of one hospital only; and without
-    schemas, which hold the largest size in a column, which is some hospital's.
+    Without the up to 500 cells of a start and without the clusters of halves, many of which have rows of one
+    hospital only; and without schemas, which hold the largest size in a column, which is some hospital's.
     """
     numbers, payloads = set(), b""
     for _, entry in entries(log):
         if entry["kind"] != "release":
             continue
-        for reply in codec.decode(unpacked(entry["payload"])).replies:
+        for asked, reply in zip(
+            entry["asked"], codec.decode(unpacked(entry["payload"])).replies, strict=True
+        ):
+            if isinstance(codec.decode(unpacked(asked["payload"])), HALVES):
+                continue
             whole = reply.reply() if isinstance(reply, PartialSum) else reply
             if (isinstance(whole, ClusterSums) and whole.mass.shape[-1] > 3) or isinstance(whole, Schema):
                 continue

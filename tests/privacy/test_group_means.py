@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seeded_noise import batch
-from unpooled.algorithms.private.estimates import radius, spreads, standard_units
+from unpooled.algorithms.private.estimates import radius, reach, spreads, standard_units
 from unpooled.privacy.dp.noisy_moments import AskNoisySpread, NoisySpread
 
 
@@ -18,7 +18,7 @@ def test_a_cell_between_two_clusters_keeps_its_radius_while_others_shrink():
     spread, slack = two_cells([[0.0, 0.0], [0.0, 0.0]], [0.5, 1e-4], noise=1.0)
     assert spread == pytest.approx([0.5, 0.0125], rel=0.05)  # a twentieth of the common one at least
     assert (slack >= spread).all()
-    wide, narrow = radius(np.ones(2), slack, np.ones(2))
+    wide, narrow = radius(np.ones(2), slack, np.ones(2), np.full(2, reach(2)))
     assert wide > 1
     assert narrow < 0.3
 

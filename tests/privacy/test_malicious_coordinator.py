@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ring import Ring, Vector, through
 
-from federation import Ring, Vector, through
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.privacy.secure_sum.crypto import Identity, KeyAgreement
 from unpooled.privacy.secure_sum.stage_messages import (

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ring import Ring, Vector
 from test_secure_runs import Wire, secure
 
-from federation import Ring, Vector
 from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns

@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from ring import Ring, Vector
 
-from federation import Ring, Vector
 from unpooled import SecureSums
 from unpooled.errors import TooFewAnswersError
 from unpooled.federation.transport_federation import TransportFederation

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from ring import Ring, Vector
 from tests.amounts import amounts
 
-from federation import Ring, Vector
 from unpooled.errors import TooFewAnswersError
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.stage_messages import Masked, UnmaskShares, as_array

@@ -9,6 +9,7 @@ import pytest
 
 import unpooled
 from unpooled.algorithms import METHODS
+from unpooled.data.summary_question import AskSummary
 from unpooled.errors import QueryRefusedError
 from unpooled.federation.membership import AskMembers
 from unpooled.privacy.secure_sum.stage_messages import STAGES
@@ -68,7 +69,7 @@ def test_there_are_questions():
 @pytest.mark.parametrize("describe", ["true", "false"])
 @pytest.mark.parametrize("methods", [(), *((name,) for name in METHOD_NAMES), METHOD_NAMES])
 def test_a_question_is_answered_if_it_is_on_the_list_of_the_policy_and_refused_otherwise(methods, describe):
-    listed = {*PREPARE, *NOISY, *(DESCRIBE if describe == "true" else ())}
+    listed = {*PREPARE, AskSummary, *NOISY, *(DESCRIBE if describe == "true" else ())}
     listed |= {kind for name in methods for kind in METHODS[name].questions()}
     policy = parse(f"format = 1\n[jobs]\nalgorithms = {list(methods)}\ndescribe = {describe}")
     names = allowed(policy.jobs.algorithms, describe=policy.jobs.describe)

@@ -43,6 +43,7 @@ WORDS = {  # what a user types after the folder of an old site
     "export": [["--to", "data.csv", "--study", "data.csv", "-o", "a.unpooled", "--yes"]],
     "start": [[], ["--data", "data.csv"], ["--background"]],
     "stop": [[]],
+    "answer": [["."]],
     "confirm": [[]],
     "status": [[], ["--json"]],
     "log": [[], ["--verify"], ["--attack"], ["--html", "log.html"]],

@@ -7,7 +7,14 @@ import numpy as np
 from unpooled.data import AgreedSchema
 from unpooled.data.transforms import Binary, Category, Number, Preparation
 from unpooled.evaluation.reference_scores import References
-from unpooled.evaluation.reference_tables import Column, category, column, few_values, fit_model, grid
+from unpooled.evaluation.reference_tables import (
+    ReferenceColumn,
+    category,
+    column,
+    few_values,
+    fit_model,
+    grid,
+)
 from unpooled.protocol.algorithm import Steps, together, total, transformed
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
@@ -87,7 +94,7 @@ def _lost(agreement: AgreedSchema) -> FloatArray:
 
 def _column(
     agreement: AgreedSchema, j: int, at: int, cells: ClusterSums | None, covariance: FloatArray
-) -> Column:
+) -> ReferenceColumn:
     """A column of reference tables; where rows are groups, as wide as the people in them."""
     wanted = agreement.preparation.columns[j]
     own = slice(at, at + wanted.width)

@@ -34,7 +34,7 @@ def grid(cells: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class ReferenceColumn:
     """A column of reference tables: its values by rank, and its direction in the correlations."""
 
     width: int  # prepared columns
@@ -71,12 +71,12 @@ class Column:
         return scaled
 
 
-def few_values(values: FloatArray, shares: FloatArray) -> Column:
+def few_values(values: FloatArray, shares: FloatArray) -> ReferenceColumn:
     """Return a column of few values (L,), with the shares of each."""
-    return Column(1, values[:, None], np.maximum(shares, 1e-12))
+    return ReferenceColumn(1, values[:, None], np.maximum(shares, 1e-12))
 
 
-def category(values: FloatArray, shares: FloatArray, covariance: FloatArray) -> Column:
+def category(values: FloatArray, shares: FloatArray, covariance: FloatArray) -> ReferenceColumn:
     """Return a category with one-hot values (L, L), ordered by how its categories go with other columns.
 
     ``covariance`` (L, others) is that of its indicators with all other prepared columns.
@@ -86,12 +86,12 @@ def category(values: FloatArray, shares: FloatArray, covariance: FloatArray) -> 
     order = np.argsort(np.round(left, _DIGITS), kind="stable")
     score = np.empty(len(shares))
     score[order] = np.arange(len(shares))
-    return Column(len(shares), values[order], np.maximum(shares[order], 1e-12), score=score)
+    return ReferenceColumn(len(shares), values[order], np.maximum(shares[order], 1e-12), score=score)
 
 
 def column(
     middles: FloatArray, mass: FloatArray, means: FloatArray, variances: FloatArray, deviation: float
-) -> Column:
+) -> ReferenceColumn:
     """Return the column behind a histogram: few values with their shares, or one hump.
 
     The cells have ``middles`` (m,), rows, means and variances; all rows together have ``deviation``. The
@@ -134,7 +134,7 @@ def column(
     pieces = [piece for piece in sorted(pieces) if piece[2] > 0]
     ends, shares = np.array([p[:2] for p in pieces]), np.array([p[2] for p in pieces])
     is_tail = [bool(ends[0, 1] == high[0]), bool(ends[-1, 0] == low[-1])]
-    return Column(
+    return ReferenceColumn(
         1,
         ends,
         shares / shares.sum(),
@@ -185,7 +185,7 @@ class Rows(NamedTuple):
 class ReferenceModel:
     """A model of tables without clusters: columns, the correlations of a normal copula, and the sites."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ReferenceColumn, ...]
     factor: FloatArray  # (c, c): normal columns times its transpose have the fitted correlations
     site_rows: IntArray  # (S,) rows of every site in a reference table
     group_size: int  # people in a group of a summary table; 1: sites answer from rows
@@ -249,7 +249,7 @@ def correlation(covariance: FloatArray) -> FloatArray:
 
 
 def fit_model(
-    columns: Sequence[Column],
+    columns: Sequence[ReferenceColumn],
     covariance: FloatArray,
     site_rows: IntArray,
     group_size: int,

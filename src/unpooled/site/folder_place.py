@@ -37,7 +37,7 @@ class FolderMovedError(InputError):
 def _place(folder: Path) -> dict[str, Any]:
     return {
         "host": platform.node(),
-        "file_system": os.statvfs(folder).f_fsid,
+        "file_system": os.statvfs(folder).f_fsid if hasattr(os, "statvfs") else folder.stat().st_dev,
         "inode": folder.stat().st_ino,
     }
 

@@ -296,13 +296,14 @@ class Private(Method):
             centers = np.concatenate([mean, others])
         square = weights @ ((points - mean) ** 2).sum(axis=1) / weights.sum()
         wide = np.array([reach(len(box))])
+        home = kernels.nearest(reading.means, centers).labels
         rho = radius(box, np.array([square]), np.zeros(1), wide)
         return replace(
             state,
             asking=AskNoisyCells(self._mu(_STEPS), mean, box, rho, _STEP_PARTS),
             planned=1,
             estimate=centers,
-            sizes=np.bincount(kernels.nearest(reading.means, centers).labels, reading.count, self.clusters),
+            sizes=np.bincount(home, reading.count, self.clusters).astype(np.float64),
             reach=wide,
         )
 

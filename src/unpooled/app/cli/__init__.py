@@ -52,6 +52,7 @@ _SITE = (
     "join",
     "start",
     "stop",
+    "answer",
     "confirm",
     "status",
 )
