@@ -173,6 +173,27 @@ def test_verify_and_what_it_says_of_tampering(log):
     assert "line 2: its content does not fit its hash" in printed
 
 
+def test_log_heads_of_one_coordinator_do_not_hide_what_another_one_knows(log, tmp_path):
+    """The first federation's heads end early: a cut after them shows only in those of the second."""
+    every = [entry for _, entry in entries(log)]
+    first, second = tmp_path / "heart.jsonl", tmp_path / "lung.jsonl"
+    for path, entry in ((first, every[2]), (second, every[-1])):
+        path.write_text(json.dumps({"site": "a", "head": f"{entry['seq']}:{entry['hash']}"}) + "\n")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    verify = ("site", "log", "--verify", log)
+    code, printed = call(*verify, "--log-heads", first)
+    assert code == 0
+    assert f"not checked: whether lines after number {every[2]['seq']} were cut off" in printed
+    for heads in ((second, first), (first, second)):
+        code, printed = call(*verify, *(word for path in heads for word in ("--log-heads", path)))
+        assert code == 1
+        assert "the end is cut off" in printed
+    second.write_text(json.dumps({"site": "a", "head": f"{every[2]['seq']}:{'0' * 64}"}) + "\n")
+    code, printed = call(*verify, "--log-heads", first, "--log-heads", second)
+    assert code == 1
+    assert f"two coordinators have different heads of line {every[2]['seq']}" in printed
+
+
 def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(log, tmp_path):
     """The coordinator keeps every head: the last one alone would fit a log that was cut and continued."""
     every = [entry for _, entry in entries(log)]

@@ -299,11 +299,16 @@ def offline(monkeypatch):
 # ---------------------------------------------------------------- no command is missing
 
 
+def kinds_in(kind):
+    """A type and all types in it: those of list[Path] | None."""
+    return {kind, *(inner for one in typing.get_args(kind) for inner in kinds_in(one))}
+
+
 def test_the_tables_have_every_path_that_a_command_takes():
     found, may = set(), set()
     for name, command in commands(typer.main.get_command(app)):
         hints = typing.get_type_hints(inspect.unwrap(command.callback))
-        found |= {(name, p) for p, kind in hints.items() if Path in (kind, *typing.get_args(kind))}
+        found |= {(name, p) for p, kind in hints.items() if Path in kinds_in(kind)}
         may |= {name} if "overwrite" in hints else set()
     written = {(command, parameter) for command, parameter, *_ in FILES}
     assert found == {*written, *FOLDERS, *CONTINUED, *NEVER, *READ}

@@ -27,9 +27,10 @@ FederationName = Annotated[
     str, typer.Option(help="One of the federations that the site joined (default: all of them).")
 ]
 LogHeads = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
-        help="Log heads that the coordinator kept (log_heads.jsonl); they reveal a cut or rewritten log."
+        help="Log heads that a coordinator kept (log_heads.jsonl in its folder); they reveal a cut or "
+        "rewritten log. Repeat it for every federation of the site."
     ),
 ]
 _BACKED_UP = "the folder of a site or of a federation"
@@ -179,26 +180,41 @@ def _check_complete(file: Path, rules: "Policy") -> None:
 # ---------------------------------------------------------------- log
 
 
-def read_log_heads(path: Path | None, log: Path) -> dict[int, str] | None:
-    """Return the heads of this site's log that the coordinator kept, by line number."""
-    if path is None:
+def read_log_heads(paths: list[Path] | None, log: Path) -> dict[int, str] | None:
+    """Return the heads of this site's log that coordinators kept, by line number; None if none are given.
+
+    Federations may know the site by different names.
+    """
+    if not paths:
         return None
     from unpooled.site.audit.overview import read
 
-    name = read(log).site
+    names, heads = read(log).names, dict[int, str]()
+    for path in paths:
+        for number, head in _heads_in(path, names).items():
+            if heads.setdefault(number, head) != head:
+                raise LedgerError(
+                    f"{path}: two coordinators have different heads of line {number}. Two folders of this "
+                    "site have answered."
+                )
+    return heads
+
+
+def _heads_in(path: Path, names: set[str]) -> dict[int, str]:
+    """Return the heads of the log of a site with one of these names in one coordinator's file."""
     heads: dict[int, str] = {}
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
             number, _, head = entry["head"].partition(":")
-            if entry["site"] == name and not head:  # admitted again: the earlier heads are of a lost log
+            if entry["site"] in names and not head:  # admitted again: the earlier heads are of a lost log
                 heads.clear()
-            elif entry["site"] == name:
+            elif entry["site"] in names:
                 heads.setdefault(int(number), head)  # the first one that came counts
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise LedgerError(f"{path}: not a file of log heads") from error
     if not heads:
-        raise LedgerError(f"{path}: holds no log head of site {name}")
+        raise LedgerError(f"{path}: holds no log head of site {', '.join(sorted(names))}")
     return heads
 
 
@@ -227,7 +243,7 @@ def show_log(
     options = [option for option, is_set in chosen if is_set]
     if len(options) > 1:
         raise InputError(f"{' and '.join(options)} exclude each other")
-    if attack and log_heads is not None:
+    if attack and log_heads:
         raise InputError("--log-heads has no effect on --attack")
     if verify:
         _verify(log, log_heads)
@@ -237,12 +253,12 @@ def show_log(
         _show(log, html, log_heads, overwrite)
 
 
-def _show(log: Path, html: Path | None, log_heads: Path | None, overwrite: bool) -> None:
+def _show(log: Path, html: Path | None, log_heads: list[Path] | None, overwrite: bool) -> None:
     from unpooled.app.pages.audit_page import lines, page
     from unpooled.site.audit.overview import read
     from unpooled.storage.atomic_files import write_atomically
 
-    check(html, inputs=[log, log / "log.jsonl", log_heads], overwrite=overwrite)
+    check(html, inputs=[log, log / "log.jsonl", *(log_heads or ())], overwrite=overwrite)
     report = read(log, read_log_heads(log_heads, log))
     if html is None:
         _print(lines(report))
@@ -251,7 +267,7 @@ def _show(log: Path, html: Path | None, log_heads: Path | None, overwrite: bool)
     typer.echo(f"written: {html}")
 
 
-def _verify(log: Path, log_heads: Path | None) -> None:
+def _verify(log: Path, log_heads: list[Path] | None) -> None:
     from unpooled.app.pages.audit_page import verdict
     from unpooled.site.audit.overview import read
 
@@ -308,7 +324,8 @@ def dpia(
 
     check_folder(folder)
     target = html or folder / "dpia.html"
-    inputs = [folder / "log.jsonl", folder / POLICY, policy, log_heads, *inputs_of_table(folder, target)]
+    inputs = [folder / "log.jsonl", folder / POLICY, policy, *(log_heads or ())]
+    inputs += inputs_of_table(folder, target)
     check(target, inputs=inputs, overwrite=overwrite)
     facts = read(folder, policy, read_log_heads(log_heads, folder))
     write_atomically(target, page(facts).encode())

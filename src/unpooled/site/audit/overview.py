@@ -73,6 +73,7 @@ class LogReport:
     studies: list[str] = field(default_factory=list)  # decisions about studies, line by line
     unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
     exports: list[FileRecord] = field(default_factory=list)  # summary files that left
+    names: set[str] = field(default_factory=set)  # under which the site was opened, by its federations
 
     @property
     def intact(self) -> bool:
@@ -103,6 +104,10 @@ def read(
         record.unchecked.append(
             "whether the end was cut off: the coordinator's log_heads.jsonl shows it (--log-heads)"
         )
+    elif log_heads:
+        record.unchecked.append(
+            f"whether lines after number {max(log_heads)} were cut off: the given log heads reach no further"
+        )
     evidence = Evidence(record, only_look=only_look, policy=policy)
     for number, entry in entries(path):
         record.lines += 1
@@ -116,6 +121,7 @@ def read(
             )
         if kind in ("opening", CONTINUED):
             opening, record.site = entry, str(entry.get("site", ""))
+            record.names.add(record.site)
             for found, name in (
                 (record.policies, "policy"),
                 (record.protections, "protection"),
