@@ -108,6 +108,22 @@ def test_what_it_says_of_a_site_with_a_summary_table_is_in_its_folder(sites):
         assert field in text
 
 
+def test_the_policy_is_explained_with_the_options_that_the_table_was_made_with(tmp_path):
+    """The policy names no column of people and no group size: ``site summarize`` did."""
+    rows = "".join(f"p{i // 2},{40 + i % 13},{20 + i % 7}\n" for i in range(120))
+    (tmp_path / "data.csv").write_text(f"id,age,bmi\n{rows}")
+    site = tmp_path / "north"
+    options = ("--person", "id", "--min-group-size", "8", "--no-sensitive-columns")
+    code, text = call("site", "summarize", site, "--data", tmp_path / "data.csv", *options)
+    assert code == 0, text
+    assert call("site", "dpia", site)[0] == 0
+    page = (site / "dpia.html").read_text()
+    assert "Column id identifies people." in page
+    assert "every row is the average of at least 8 people" in page
+    assert "does not declare" not in page
+    assert "g is at least 5" not in page
+
+
 def test_the_attack_on_a_raw_site_is_counted(sites):
     text = page(read(sites / "raw" / "a"))
     found = len(on_log(sites / "raw" / "a" / "log.jsonl").rows)

@@ -1,9 +1,10 @@
 """A policy as a commented file, and explained in sentences."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.privacy.presets import PRESETS, preset
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
@@ -155,8 +156,16 @@ def template(
     return to_toml(Policy(site=SiteSection(id=site), protect=protect, dp=dp, domain=domain))
 
 
-def explain(policy: Policy) -> list[tuple[str, list[str]]]:
-    """Return a policy in sentences, by heading: what the site answers, refuses, protects and records."""
+def explain(policy: Policy, table: SummarySettings | None = None) -> list[tuple[str, list[str]]]:
+    """Return a policy in sentences, by heading: what the site answers, refuses, protects and records.
+
+    ``table`` has the settings that the site's summary table was made with, where there is one: the options of
+    ``unpooled site summarize`` may have added to the policy.
+    """
+    if table is not None:
+        names = {one.name for one in fields(Protect)} & {one.name for one in fields(table)}
+        made = {name: getattr(table, name) for name in names}
+        policy = replace(policy, protect=replace(policy.protect, **made))
     jobs = policy.jobs
     answers = [
         f"The site takes part in these methods: {', '.join(jobs.algorithms) or 'none'}.",

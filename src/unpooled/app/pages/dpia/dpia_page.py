@@ -332,7 +332,11 @@ def _attack(site: SiteFacts) -> str:
 def _rules(site: SiteFacts) -> str:
     if site.policy is None:
         return section("The policy", f"<p>{escape(site.policy_from)}</p>")
-    body = "".join(f"<h3>{escape(heading)}</h3>{_list(lines)}" for heading, lines in explain(site.policy))
+    table = site.settings
+    if table is not None and site.summary is not None:
+        table = replace(table, min_group_size=site.summary.min_group_size)
+    explained = explain(site.policy, table)
+    body = "".join(f"<h3>{escape(heading)}</h3>{_list(lines)}" for heading, lines in explained)
     return section("The policy", body, f"In plain words; from {escape(site.policy_from)}.")
 
 
