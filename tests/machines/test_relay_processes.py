@@ -182,6 +182,7 @@ def test_a_relay_without_exact_sums_asks_its_members_once_for_their_tables(made,
     assert (type(first).__name__, first.n) == ("Moments", 60.0)
     assert sorted(relay.asked) == ["a", "b"]
     session.close()
+    relay.serving.join(PATIENCE)  # the run is over, and its folder is gone
     del relay.sites["b"]  # the table is kept: nobody is asked again
     relay.serve().begun()
     again = relay.session()
