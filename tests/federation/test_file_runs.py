@@ -274,7 +274,7 @@ class Conversation:
             self.identity,
             keys,
             terms,
-            deadline=3.0,  # long enough for a busy machine; a site that is silent costs as much
+            deadline=1.0,  # long enough for a busy machine; a site that is silent costs as much
             on_problem=self.problems.append,
         )
 
