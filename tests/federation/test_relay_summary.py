@@ -19,6 +19,7 @@ from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.log import verify
+from unpooled.site.policy import parse
 
 ONE = RelayRules(min_sites=1)
 CENTERS = np.array([[-4.0, -4.0], [4.0, 4.0]])
@@ -262,3 +263,9 @@ def test_a_refusal_does_not_name_members():
     relay = Relay("north", [Site(s, X) for s, X in rows.items()])
     reason = reply_of(relay, AskClusterSums(CENTERS[None])).reason
     assert reason == "0 of 3 members sent a summary table, 2 needed"
+
+
+def test_a_site_that_requires_secure_sums_gives_its_table_to_nobody():
+    rules = parse('format = 1\n[protect]\none_row_per_person = true\n[aggregation]\nsecure = "required"\n')
+    site = open_site("a", mixed(np.random.default_rng(5), 60), rules)
+    assert "the policy allows only secure sums" in reply_of(site, AskSummary(), "each").reason

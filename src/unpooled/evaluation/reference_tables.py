@@ -15,9 +15,9 @@ import numpy as np
 from unpooled.kernels.grouping import groups
 from unpooled.typing import FloatArray, IntArray
 
-_FEW_VALUES = 6  # a column of at most so many values keeps their shares
+_FEW_VALUES = 6  # a column of at most this number of values keeps their shares
 _POINT = 0.1  # share of the rows from which on a single value of other columns is kept,
-_POINT_RATIO = 2.5  # if it has so many times the rows of its neighbours: zeros, limits of detection
+_POINT_RATIO = 2.5  # if it has this multiple of the rows of its neighbours: zeros, limits of detection
 _FIT_ROWS = 5000  # simulated rows on which correlations are fitted
 _FIT_STEPS = 4
 _DIGITS = 6  # of fitted correlations: rounding differences between processors end here
