@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 
 from unpooled import LocalFederation, Simulation, Site
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.simulated_rows import ArrayRows
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import Site
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from unpooled import LocalFederation, SecureSums, Simulation, Site
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.secure_sum import crypto
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.protocol.algorithm import Ask

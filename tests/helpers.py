@@ -31,7 +31,7 @@ from unpooled import (
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
-from unpooled.federation.relay.relay import RelayRules
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol

@@ -8,7 +8,8 @@ import pytest
 from helpers import EXACT, ONE_ROW_PER_PERSON, bits, blobs, split
 from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, open_site, run
 from unpooled.errors import LedgerError
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.microaggregation.combine_summaries import combine_with_rows

@@ -16,7 +16,8 @@ from studies import study_of, terms_of
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns
 from unpooled.errors import LedgerError
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.secure_sum.crypto import Identity

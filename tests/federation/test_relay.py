@@ -14,7 +14,8 @@ from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError, LedgerError, QueryRefusedError, TooFewAnswersError
 from unpooled.federation.membership import AskMembers
 from unpooled.federation.relay import relay_steps
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import each, together, total

@@ -11,7 +11,8 @@ from unpooled.data.schema import AskSchema
 from unpooled.data.summary_question import AskSummary, SummaryGroups
 from unpooled.errors import InputError, ReplyError, SchemaMismatchError, TooFewPeopleError
 from unpooled.federation.relay.members_summary import FOLDER
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.combine_summaries import combine_summaries, combine_with_rows
 from unpooled.protocol import codec

@@ -10,7 +10,8 @@ from unpooled import Lloyd, LocalFederation, SecureSums, Site, run
 from unpooled.data import Table
 from unpooled.data.schema import AskColumns
 from unpooled.errors import InputError, TooFewAnswersError
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import Masked

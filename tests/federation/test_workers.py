@@ -18,7 +18,8 @@ from unpooled.data import Table
 from unpooled.data.readers import Reading
 from unpooled.data.schema import AskSchema
 from unpooled.errors import EngineError, InputError, SiteFailedError
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.workers import (
     Processes,
     RowPartition,

@@ -7,7 +7,8 @@ from tests.amounts import amounts
 from helpers import EXACT, Declines, bits
 from unpooled import Dual, LocalFederation, Simulation, Site, exact_kmeans, run
 from unpooled.errors import InputError, TooFewAnswersError
-from unpooled.federation.relay.relay import DUAL_QUESTIONS, Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import DUAL_QUESTIONS, RelayRules
 from unpooled.optimality.questions import AskNode
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response

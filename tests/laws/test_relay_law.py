@@ -13,7 +13,8 @@ from unpooled.app.job import Job
 from unpooled.data import PreparationOptions, Table
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.evaluation import Analysis
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Federation

@@ -7,7 +7,8 @@ from tests.amounts import amounts
 
 from helpers import ALGORITHMS, EXACT, bits, blobs, split
 from unpooled import Fuzzy, Lloyd, LocalFederation, SecureSums, Simulation, Site, run
-from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.secure_sum.fixed_point import decode, encode, exact_of, words_of
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.protocol.algorithm import Ask, total

@@ -23,9 +23,9 @@ from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.federation.relay import downstream as downstream_module
 from unpooled.federation.relay import forwarder as forwarder_module
 from unpooled.federation.relay.forwarder import Forwarder
+from unpooled.federation.relay.relay_policy import TEMPLATE, DownstreamRules, RelayPolicy, parse_relay_policy
 from unpooled.federation.relay.relay_session import OpenRelay
 from unpooled.federation.relay.relay_settings import RelaySettings, forwarded_terms
-from unpooled.federation.relay.rules_file import TEMPLATE, DownstreamRules, RelayPolicy, parse_relay_policy
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.crypto import Identity

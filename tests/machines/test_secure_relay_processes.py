@@ -13,7 +13,7 @@ from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
 from unpooled.errors import InputError, PolicyError
 from unpooled.federation.provisioning.enrolment import _write
 from unpooled.federation.provisioning.federation_folder import create
-from unpooled.federation.relay.rules_file import parse_relay_policy
+from unpooled.federation.relay.relay_policy import parse_relay_policy
 from unpooled.federation.retrying_transport import NoAnswer
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import aggregate, crypto

@@ -331,7 +331,7 @@ def _checked_rules(place: "SiteFolder", invitation: Path, policy: Path | None, r
 
 def _write_policy(place: "SiteFolder", policy: Path | None, relay: bool) -> None:
     """Write the rules of a new site into its folder: those of --policy, or the default ones."""
-    from unpooled.federation.relay.rules_file import TEMPLATE
+    from unpooled.federation.relay.relay_policy import TEMPLATE
     from unpooled.site.explain_policy import template
     from unpooled.storage.atomic_files import create_atomically
 

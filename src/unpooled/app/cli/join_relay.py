@@ -28,7 +28,7 @@ def checked_relay(
     from unpooled.federation.provisioning.federation_folder import FederationFolder
     from unpooled.federation.provisioning.invitations import Invitation
     from unpooled.federation.provisioning.names import check_path
-    from unpooled.federation.relay.rules_file import load_relay_policy
+    from unpooled.federation.relay.relay_policy import load_relay_policy
     from unpooled.site.identity import identity_in
     from unpooled.site.table_store import SummaryFolder
 

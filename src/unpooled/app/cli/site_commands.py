@@ -89,7 +89,7 @@ def init(
         _list_presets()
         return
     if relay:
-        from unpooled.federation.relay.rules_file import TEMPLATE
+        from unpooled.federation.relay.relay_policy import TEMPLATE
 
         if options:
             raise InputError("--relay writes rules about sums; the other options are for a site with data")
@@ -139,7 +139,7 @@ def explain_policy(
 
     unpooled site policy north
     """
-    from unpooled.federation.relay.rules_file import is_relay_policy, load_relay_policy
+    from unpooled.federation.relay.relay_policy import is_relay_policy, load_relay_policy
     from unpooled.site.explain_policy import explain
     from unpooled.site.policy import Policy, load
 

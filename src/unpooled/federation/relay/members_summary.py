@@ -15,7 +15,7 @@ import numpy as np
 
 from unpooled.data.summary_question import AskSummary, SummaryGroups
 from unpooled.errors import QueryRefusedError, SchemaMismatchError, TooFewPeopleError
-from unpooled.federation.relay.relay_rules import RelayRules
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.relay.relay_steps import TooFewMembersError, silent_members
 from unpooled.privacy.microaggregation.combine_summaries import combine_summaries
 from unpooled.protocol import codec

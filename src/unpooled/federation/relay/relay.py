@@ -27,8 +27,7 @@ from unpooled.federation.relay.members_summary import (
     MembersTableStep,
     MembersTransformStep,
 )
-from unpooled.federation.relay.relay_rules import DUAL_QUESTIONS as DUAL_QUESTIONS
-from unpooled.federation.relay.relay_rules import RelayRules as RelayRules
+from unpooled.federation.relay.relay_policy import MAX_SECURE_MEMBERS, RelayRules
 from unpooled.federation.relay.relay_steps import MemberFailureStep, MembersStep, MemberTotals, SumMembersStep
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
@@ -57,8 +56,6 @@ from unpooled.site.study_guard import StudyGuard, StudyLimitsGuard
 
 if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.site_mask import SiteMask
-
-MAX_SECURE_MEMBERS = 30  # members that sum securely with each other
 
 
 class Relay(Endpoint):

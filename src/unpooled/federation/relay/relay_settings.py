@@ -8,7 +8,7 @@ from pathlib import Path
 from unpooled.data.summary_question import AskSummary
 from unpooled.federation.coordinator_run import ForwardTask
 from unpooled.federation.provisioning.federation_folder import FederationFolder
-from unpooled.federation.relay.rules_file import RelayPolicy, load_relay_policy
+from unpooled.federation.relay.relay_policy import RelayPolicy, load_relay_policy
 from unpooled.protocol import codec
 from unpooled.protocol.messages import SiteId
 from unpooled.site.identity import identity_in

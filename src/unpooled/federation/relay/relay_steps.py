@@ -15,7 +15,7 @@ from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import QueryRefusedError, SchemaMismatchError, TooFewAnswersError, UnpooledError
 from unpooled.federation.membership import AskMembers, Members, TreeError
-from unpooled.federation.relay.relay_rules import RelayRules
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.optimality.questions import AskNode, NodeSolution
 from unpooled.privacy.secure_sum.stage_messages import asked as asked_digest
 from unpooled.protocol import codec

@@ -1,17 +1,26 @@
-"""The policy of a relay, i.e. of a federation that takes part in another one: a TOML file."""
+"""The policy of a relay, i.e. of a federation that takes part in another one: its rules, and their TOML file.
+
+``RelayRules`` decide what it passes up, and from how many sites and people on. ``DownstreamRules`` decide how
+it asks its members, and how long it waits for them. ``RelayPolicy`` is the whole file.
+"""
 
 import tomllib
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+from unpooled.data.merged_schema import COLUMNS
 from unpooled.errors import InputError, PolicyError
-from unpooled.federation.relay.relay import MAX_SECURE_MEMBERS, RelayRules
+from unpooled.optimality.questions import AskNode
 from unpooled.privacy.secure_sum.sum_settings import MIN_SITES
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Question, Summable
+from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.policy import Studies, section
 from unpooled.storage.file_format import FORMAT, format_error
 
-_MAX = MAX_SECURE_MEMBERS
+MAX_SECURE_MEMBERS = 30  # members that sum securely with each other
 TEMPLATE = f"""\
 # The rules of a relay, i.e. of a federation that takes part in another one: what it passes up.
 # unpooled site join north national.json --downstream region --policy THIS-FILE
@@ -31,7 +40,8 @@ secure = false            # true: the relay answers only in secure sums of the f
 forwarded = []            # exact: names of questions for single replies that it answers with the sum
 
 [downstream]
-secure = false            # true, needs exact: it reads only the sum of its {MIN_SITES} to {_MAX} members
+secure = false            # true, needs exact: it reads only the sum of its members,
+                          # {MIN_SITES} to {MAX_SECURE_MEMBERS} of them
 deadline = 40.0           # seconds that a member has for an answer: less than the federation above allows (by
                           # default 60), and less again at every further relay below
 wait = 60.0               # seconds to wait for the server and for unconnected members when a run opens
@@ -41,6 +51,79 @@ contact = ""              # contact of the relay; members read it in each study 
 approve = "ask"           # "ask": a person decides on each study; "known": these purposes are approved
 purposes = []             # word for word, or "*" for all studies of the federation above
 """
+
+DUAL_QUESTIONS = (codec.name_of(AskNode), codec.name_of(AskClusterSums))
+"""Questions that ``RelayRules.forwarded`` must name for the dual methods to run over a tree."""
+
+
+@dataclass(frozen=True)
+class RelayRules:
+    """The rules of a relay: what it passes up, and from how many sites and people on.
+
+    Parameters
+    ----------
+    min_sites
+        Fewest sites of a sum; of a member that is a relay, its sites count.
+    min_contributors
+        With ``exact``: fewest sites that have rows of a cluster, or of another cell of a sum; a cell with
+        fewer is suppressed.
+    min_people
+        Fewest people of a count and of the sums that belong to it; below that they are suppressed.
+    exact
+        Pass up exact sums over the members' answers, so that a tree gives the bits of a flat federation. The
+        federation above can then compute nearly all groups of single members. By default the relay answers
+        from one summary of its members' groups, three or more to a row.
+    quorum
+        Share of the members that must answer.
+    columns
+        How the members' columns must agree, as in PreparationOptions: "same", "common" or "any".
+    fixed_membership
+        With ``exact``: every sum of a run is over the same sites as its first sum, or is refused.
+    forwarded
+        With ``exact``: questions for single replies that the relay answers with the sum, as one site.
+    secure
+        Answer only in the secure sums of the federation above, except for the schema.
+    """
+
+    min_sites: int = 3
+    min_contributors: int = 1
+    min_people: int = 1
+    exact: bool = False
+    quorum: float = 0.5
+    columns: str = "same"
+    fixed_membership: bool = False
+    forwarded: tuple[str, ...] = ()
+    secure: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("min_sites", "min_contributors", "min_people"):
+            if getattr(self, key) < 1:
+                raise InputError(f"{key} must be 1 or more, got {getattr(self, key)}")
+        for key, default in (("min_contributors", 1), ("fixed_membership", False), ("forwarded", ())):
+            if not self.exact and getattr(self, key) != default:
+                raise InputError(
+                    f"{key} is a rule about exact sums, and without exact = true a relay answers from one "
+                    f"summary of its members. Set exact = true, or leave {key} out."
+                )
+        if self.min_contributors > self.min_sites:
+            raise InputError(
+                f"min_contributors of {self.min_contributors} is above min_sites of {self.min_sites}: a cell "
+                "cannot have more sites than its sum"
+            )
+        if not 0 <= self.quorum <= 1:
+            raise InputError(f"quorum must be a share between 0 and 1, got {self.quorum}")
+        if self.columns not in COLUMNS:
+            raise InputError(f"columns must be one of {', '.join(COLUMNS)}, got {self.columns!r}")
+        for name in self.forwarded:
+            question: Any = codec.class_named(name)
+            if question is None or not issubclass(question, Question):
+                raise InputError(f"forwarded: there is no question {name!r}")
+            if not issubclass(question.reply_type(), Summable) and question is not AskNode:
+                raise InputError(f"forwarded: replies to {name} have no sum, so they would go up one by one")
+
+    @property
+    def digest(self) -> str:
+        return sha256(repr(self).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
