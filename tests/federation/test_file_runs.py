@@ -191,7 +191,11 @@ class Carrier:
             (self.here, self.there, (".request",)),
             (self.there, self.here, (".response", ".pending")),
         ):
-            files = [path for path in source.glob("*/*/*") if path.suffix in endings and path.name[0] != "."]
+            try:
+                files = [path for path in source.glob("*/*/*") if path.suffix in endings]
+            except FileNotFoundError:  # the run has just ended, and its folder went while it was read
+                continue
+            files = [path for path in files if path.name[0] != "."]
             self.chance.shuffle(files)
             for path in files:
                 self._carry(path, target / path.relative_to(source))
@@ -274,7 +278,7 @@ class Conversation:
             self.identity,
             keys,
             terms,
-            deadline=1.0,  # long enough for a busy machine; a site that is silent costs as much
+            deadline=0.05,  # a response that is there counts however late it is read
             on_problem=self.problems.append,
         )
 

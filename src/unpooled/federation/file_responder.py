@@ -67,9 +67,10 @@ class FileResponder:
 
     def answer_all(self) -> int:
         """Answer all open requests; returns the number of responses."""
-        requests = sorted(self._folder.glob(f"*/*{ENDINGS[REQUEST]}"))
-        if self._sessions and not any(path.is_dir() for path in self._folder.iterdir()):
-            self.close()  # all runs are over
+        runs = [path for path in self._folder.iterdir() if path.is_dir()]
+        requests = sorted(path for run in runs for path in _files(run) if path.suffix == ENDINGS[REQUEST])
+        if not runs:
+            self.close()
         self.pending = set()
         answered = 0
         for path in requests:
@@ -131,6 +132,13 @@ class FileResponder:
             return False
         self._written[path] = (state.st_size, state.st_mtime_ns)
         return True
+
+
+def _files(run: Path) -> list[Path]:
+    try:
+        return list(run.iterdir())
+    except FileNotFoundError:  # the run has ended, and the coordinator removed its folder
+        return []
 
 
 def _terms(content: dict[str, Any], path: Path) -> RunTerms:

@@ -43,7 +43,7 @@ class _Sent:
     data: bytes
     sealed: bytes
     path: Path
-    answered: OnAnswer
+    answered: OnAnswer | None  # None while no exchange waits for the response
     seen: tuple[Path, int, int] | None = None  # path, size and time of the last file that was read
 
 
@@ -84,6 +84,7 @@ class FileTransport(RetryingTransport):
         self._terms = packed(codec.encode(terms))
         self._problems: set[str] = set()
         self._requests: dict[SiteId, _Sent] = {}
+        self._lock = threading.Lock()  # of the requests: both threads read responses
         self._closed = threading.Event()
         self._news = threading.Event()
         threading.Thread(target=self._look_for_responses, daemon=True).start()
@@ -95,8 +96,23 @@ class FileTransport(RetryingTransport):
         for site in self.sites if remove else ():
             shutil.rmtree(self._folder / site / self._run, ignore_errors=True)
 
+    def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]:
+        try:
+            return super().send_and_receive(requests)
+        finally:
+            with self._lock:  # a response that comes later stays where it is
+                for sent in self._requests.values():
+                    sent.answered = None
+
     def _write(self, site: SiteId, data: bytes, answered: OnAnswer) -> None:
-        """Write a request, or write it again if it is lost or damaged."""
+        """Write a request, unless it is there undamaged, and report a response that is there."""
+        with self._lock:
+            self._requests[site] = sent = self._written(site, data)
+            sent.answered, sent.seen = answered, None  # what is there is reported again
+            self._report(site, sent)
+        self._news.set()
+
+    def _written(self, site: SiteId, data: bytes) -> _Sent:
         sent = self._requests.get(site)
         if sent is None or sent.data is not data:
             path = self._folder / site / self._run / f"{self._file_name(data)}{ENDINGS[REQUEST]}"
@@ -104,26 +120,31 @@ class FileTransport(RetryingTransport):
             sealed = seal_message(REQUEST, self._identity, self._me.name, self._keys[site], path, content)
             if sent is not None and sent.path != path:  # nobody waits for its response any more
                 _remove(sent.path)
-            sent = _Sent(data, sealed, path, answered)
+            sent = _Sent(data, sealed, path, None)
         if not sent.path.exists() or sent.path.read_bytes() != sent.sealed:
             sent.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(sent.path, sent.sealed, shared=True)
-        sent.answered, sent.seen = answered, None  # what is there is reported again
-        self._requests[site] = sent
-        self._news.set()
+        return sent
 
     def _look_for_responses(self) -> None:
         pause = _FIRST_PAUSE
         while not self._closed.is_set():
-            for site, sent in list(self._requests.items()):
-                answer = self._read(site, sent)
-                if answer is not None:
-                    pause = _FIRST_PAUSE
-                    sent.answered(answer)
+            with self._lock:
+                found = [self._report(site, sent) for site, sent in self._requests.items()]
+            if any(found):
+                pause = _FIRST_PAUSE
             if self._news.wait(pause):
                 self._news.clear()
                 pause = _FIRST_PAUSE
             pause = min(1.5 * pause, _MAX_PAUSE)
+
+    def _report(self, site: SiteId, sent: _Sent) -> bool:
+        """Report a response, or why there is none, to the exchange that waits; False if nothing is new."""
+        answer = None if sent.answered is None else self._read(site, sent)
+        if answer is None or sent.answered is None:
+            return False
+        sent.answered(answer)
+        return True
 
     def _read(self, site: SiteId, sent: _Sent) -> bytes | NoAnswer | None:
         """The response to a request, or why there is none; None if nothing new is there."""
