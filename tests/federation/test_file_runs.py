@@ -30,7 +30,7 @@ from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.site.identity import identity_in
 from unpooled.site.log import verify
 from unpooled.site.message_file import packed, seal_message
-from unpooled.site.session import RunTerms, SiteSettings
+from unpooled.site.session import RunTerms, SiteSession, SiteSettings
 from unpooled.site.signed_file import REQUEST, RESPONSE, recipient_key
 from unpooled.site.study import signable
 
@@ -286,8 +286,11 @@ class Conversation:
         """What the coordinator receives within its deadline."""
         return self.transport.send_and_receive({site: self.data})[site]
 
+    def run_folder(self, site="north"):
+        return self.federation.shared / site / self.terms.study.run
+
     def file(self, ending, site="north"):
-        (path,) = (self.federation.shared / site / self.terms.study.run).glob(f"*{ending}")
+        (path,) = self.run_folder(site).glob(f"*{ending}")
         return path
 
 
@@ -408,6 +411,26 @@ def test_a_bad_response_gets_one_message_and_is_not_used(federation, conversatio
     assert re.search(message, text), text
     assert federation.responder("north").answer_all() == 1  # the site writes it again
     assert isinstance(conversation.send(), bytes)
+
+
+def test_a_request_that_is_taken_back_while_it_is_answered_leaves_no_file(
+    federation, conversation, monkeypatch
+):
+    answer = SiteSession.respond
+
+    def respond(session, message):
+        conversation.transport.close(remove=True)  # the run ends at this moment
+        conversation.run_folder().mkdir(
+            exist_ok=True
+        )  # its files went, and a slow share still has its folder
+        return answer(session, message)
+
+    monkeypatch.setattr(SiteSession, "respond", respond)
+    responder = federation.responder("north")
+    assert responder.answer_all() == 1
+    assert not conversation.run_folder().exists()
+    assert responder.answer_all() == 0
+    responder.close()
 
 
 def test_a_good_response_is_bytes_that_the_site_gives_again(federation, conversation):

@@ -7,6 +7,7 @@ again, with the same bytes.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,10 @@ class FileResponder:
             self._sessions.pop(digest).close()  # the cause may pass, and the next request opens the site anew
             self._write(path, RESPONSE, {"reason": answer})
         path.with_suffix(ENDINGS[PENDING]).unlink(missing_ok=True)
+        if not path.exists():  # the coordinator took the request back while it was answered
+            path.with_suffix(ENDINGS[RESPONSE]).unlink(missing_ok=True)
+            with suppress(OSError):  # the run's folder holds other files, or is gone
+                path.parent.rmdir()
         return True
 
     def _write(self, request: Path, kind: str, content: dict[str, Any]) -> None:

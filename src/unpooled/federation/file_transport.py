@@ -94,7 +94,10 @@ class FileTransport(RetryingTransport):
         self._closed.set()
         self._news.set()
         for site in self.sites if remove else ():
-            shutil.rmtree(self._folder / site / self._run, ignore_errors=True)
+            run = self._folder / site / self._run
+            for request in run.glob(f"*{ENDINGS[REQUEST]}"):  # first, so that the site answers nothing more
+                request.unlink(missing_ok=True)
+            shutil.rmtree(run, ignore_errors=True)
 
     def send_and_receive(self, requests: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]:
         try:
