@@ -420,9 +420,7 @@ def test_a_request_that_is_taken_back_while_it_is_answered_leaves_no_file(
 
     def respond(session, message):
         conversation.transport.close(remove=True)  # the run ends at this moment
-        conversation.run_folder().mkdir(
-            exist_ok=True
-        )  # its files went, and a slow share still has its folder
+        conversation.run_folder().mkdir(exist_ok=True)  # a slow share still has it
         return answer(session, message)
 
     monkeypatch.setattr(SiteSession, "respond", respond)
