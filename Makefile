@@ -34,10 +34,11 @@ RUNS ?= 20
 repeat: programs axe  ## find flaky tests: all once, those whose outcome could differ RUNS times
 	$(BIN)/python -m tests.repeat $(RUNS)
 
-lint: $(STAMP)   ## style, prose, types, and the direction of imports
+lint: $(STAMP)   ## style, prose, escaping, types, and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/check_prose.py
+	$(BIN)/python tools/check_templates.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
+from typing import Any
 
 from reproduction.experiment import Experiment, Presentation
 from reproduction.result_table import LEVEL, ResultTable, Row, Verdicts, surviving
 from unpooled.app.compare.comparison_files import aligned_table, standalone_svg
-from unpooled.html.html import html_page, section
-from unpooled.html.html import table as html_table
+from unpooled.html.rendering import environment
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.spreadsheet import csv_text
 
@@ -136,33 +135,35 @@ def markdown(done: FinishedExperiment, level: int = 1, figures: str = "", short:
     return "\n".join(parts)
 
 
-def html(done: FinishedExperiment) -> str:
-    """Return an experiment as a section of an HTML page."""
-    experiment, presented = done.experiment, done.presented
-    parts = []
-    for table in presented.tables:
-        left = tuple(range(len(table.heads)))
-        head, *rows = [
-            [escape(cell if j in left else cell.replace(" ", "\u00a0")) for j, cell in enumerate(line)]
-            for line in table.cells()
-        ]
-        parts.append(f"<h3>{escape(table.title)}</h3>" + html_table(head, rows, left=left))
-    drawn = "".join(f"<div><h3>{escape(f.title)}</h3>{f.svg}</div>" for f in presented.figures)
-    parts.append(f'<div class="grid">{drawn}</div>' if drawn else "")
-    notes = "".join(f"<p>Note {i}. {escape(n)}</p>" for i, n in enumerate(presented.notes, start=1))
-    lead = f"{escape(experiment.paper)}<br>{escape(verdict_text(done))}"
-    return section(f"{experiment.name}: {experiment.title}", "".join(parts) + notes, lead, experiment.name)
-
-
 def page(all_done: list[FinishedExperiment], title: str = "The papers, recomputed") -> str:
     """Return all experiments on one page without scripts and network requests."""
-    links = "".join(
-        f'<li><a href="#{d.experiment.name}">{escape(d.experiment.name)}</a>: {escape(d.counted().text)}</li>'
-        for d in all_done
+    template = environment(Path(__file__).parent / "templates").get_template("papers.html")
+    return template.render(
+        title=title, overall=overall_text(all_done), experiments=list(map(_shown, all_done))
     )
-    body = "\n".join(html(d) for d in all_done)
-    lead = f"<p>{escape(overall_text(all_done))}</p>"
-    return html_page(title, f'{lead}<ul class="plain">{links}</ul>\n{body}')
+
+
+def _shown(done: FinishedExperiment) -> dict[str, Any]:
+    """Return an experiment as the page shows it."""
+    return {
+        "name": done.experiment.name,
+        "title": done.experiment.title,
+        "paper": done.experiment.paper,
+        "counted": done.counted().text,
+        "verdict": verdict_text(done),
+        "tables": [_table(table) for table in done.presented.tables],
+        "figures": done.presented.figures,
+        "notes": done.presented.notes,
+    }
+
+
+def _table(table: ResultTable) -> dict[str, Any]:
+    left = range(len(table.heads))
+    head, *rows = [
+        [cell if j in left else cell.replace(" ", "\u00a0") for j, cell in enumerate(line)]
+        for line in table.cells()
+    ]
+    return {"title": table.title, "head": head, "rows": rows, "left": left}
 
 
 def write(done: FinishedExperiment, folder: Path) -> Path:

@@ -54,7 +54,7 @@ def lines(
         (34, 16, below, 58),
     )
     named = places is not None
-    parts = [plane.axes([] if named else ticks(*plane.x, 7), ticks(*plane.y, 5), x_name, y_name)]
+    parts = plane.axes([] if named else ticks(*plane.x, 7), ticks(*plane.y, 5), x_name, y_name)
     for i, place in enumerate(places or ()):
         parts.append(text(plane.at(i, plane.y[0])[0], plane.bottom + 17, place, "tick", "middle"))
     for i, (ln, ok) in enumerate(known):
@@ -69,7 +69,7 @@ def lines(
         for (x, y), j in zip(points, where, strict=True):
             title_ = tag("title", f"{ln.name}, {ln.x[j]:g}: {ln.y[j]:.4g}")
             parts.append(tag("circle", title_, cx=x, cy=y, r=3.0, class_=f"c{i % 8}"))
-    return drawing(_WIDTH, _HEIGHT + below, "".join(parts) + _legend(given, plane.bottom + 54), title)
+    return drawing(_WIDTH, _HEIGHT + below, [*parts, *_legend(given, plane.bottom + 54)], title)
 
 
 def bars(
@@ -101,7 +101,7 @@ def bars(
             parts.append(line((at, y - 3), (at, y + 19), "mark"))
     note = "bar: ours, with one standard error; dashed: published"
     parts.append(text((plane.left + plane.right) / 2, plane.bottom + 34, note, "name", "middle"))
-    return drawing(_WIDTH, height, "".join(parts), title)
+    return drawing(_WIDTH, height, parts, title)
 
 
 def _area(points: Sequence[tuple[float, float]]) -> str:
@@ -114,13 +114,13 @@ def _stroke(points: Sequence[tuple[float, float]], i: int, dashed: bool) -> str:
     return tag("path", d=d, class_=f"c{i % 8}", style=style)
 
 
-def _legend(given: Sequence[Line], top: float) -> str:
-    parts = []
+def _legend(given: Sequence[Line], top: float) -> list[str]:
+    parts: list[str] = []
     for i, ln in enumerate(given):
         x, y = 20 + 150 * (i % 3), top + 16 * (i // 3)
         parts.append(_stroke([(x, y - 4), (x + 22, y - 4)], i, ln.dashed))
         parts.append(text(x + 28, y, ln.name, "tick"))
-    return "".join(parts)
+    return parts
 
 
 def ranks(title: str, found: Mapping[str, FloatArray]) -> str:
@@ -143,4 +143,4 @@ def ranks(title: str, found: Mapping[str, FloatArray]) -> str:
         parts.append(text(plane.right + 8, y + 4, f"{mean:.1f}", "value"))
     middle = (plane.left + plane.right) / 2
     parts.append(text(middle, plane.bottom + 34, "mean rank, with one standard error", "name", "middle"))
-    return drawing(_WIDTH, height, "".join(parts), title)
+    return drawing(_WIDTH, height, parts, title)

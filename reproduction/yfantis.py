@@ -422,13 +422,13 @@ def _clusters(iteration: int) -> str:
         plane = Plane(
             (low[0] - 0.1, high[0] + 0.1), (low[1] - 0.1, high[1] + 0.1), (width, width), (30, 10, 40, 44)
         )
-        inside = [plane.axes(ticks(*plane.x, 4), ticks(*plane.y, 4), "", "")]
+        inside = plane.axes(ticks(*plane.x, 4), ticks(*plane.y, 4), "", "")
         for y, label in zip(rows, solution.labels.tolist(), strict=True):
             inside.append(_mark(plane.at(*y), 3.0, f"c{label}"))
         inside += [_mark(plane.at(*m), 7.0, f"c{j} ring") for j, m in enumerate(solution.centers)]
         inside.append(text(44, 18, f"{name}, iteration {iteration}", "label"))
-        parts.append(tag("g", "".join(inside), transform=f"translate({i * width:g} 0)"))
-    return drawing(2 * width, width, "".join(parts), f"clusters of both nodes, iteration {iteration}")
+        parts.append(tag("g", *inside, transform=f"translate({i * width:g} 0)"))
+    return drawing(2 * width, width, parts, f"clusters of both nodes, iteration {iteration}")
 
 
 def _mark(at: tuple[float, float], radius: float, class_: str) -> str:

@@ -2,8 +2,8 @@
 
 ``make lint`` runs it; ``python tools/check_prose.py PATH...`` checks single files or folders.
 
-- Prose: Markdown outside of code, the texts of notebooks, and the string literals of ``src/``, docstrings
-  included.
+- Prose: Markdown outside of code, the texts of notebooks, the templates of pages, and the string literals of
+  ``src/``, docstrings included.
 - Names: identifiers and module names in Python files, split at underscores and capitals.
 """
 
@@ -61,6 +61,7 @@ ALLOWED_NAMES = {"zero_copy_only": "a parameter of pyarrow"}
 ALLOWED_PROSE = {("src/unpooled/app/compare/inertia_bound.py", "He"): "an author of a paper"}
 
 _CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$|<!--.*?-->|(`+)(?!`).*?(?<!`)\2(?!`)", re.M | re.S)
+_TAGS = re.compile(r"\{%.*?%\}|<[^>]*>", re.S)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -89,6 +90,12 @@ def prose_findings(path: str, text: str, line: int = 1) -> Iterator[Finding]:
 def markdown_prose(text: str) -> str:
     """Return a Markdown text with code and comments blanked; lines keep their numbers."""
     return _CODE.sub(lambda m: re.sub(r"[^\n]", "x", m[0]), text)
+
+
+def template_prose(text: str) -> str:
+    """Return the text of a template, with its values as the number 0; lines keep their numbers."""
+    text = re.sub(r"\{\{.*?\}\}", "0", text)
+    return _TAGS.sub(lambda m: re.sub(r"[^\n]", "", m[0]), text)
 
 
 def literals(source: str) -> Iterator[tuple[int, str]]:
@@ -159,6 +166,8 @@ def check(path: Path, root: Path = ROOT) -> list[Finding]:
     if path.suffix == ".ipynb":
         cells = notebook_texts(text)
         return [one for line, cell in cells for one in prose_findings(name, markdown_prose(cell), line)]
+    if path.suffix == ".html":
+        return list(prose_findings(name, template_prose(text)))
     found = list(name_findings(name, text))
     if name.startswith("src/"):
         for line, literal in literals(text):
@@ -167,9 +176,10 @@ def check(path: Path, root: Path = ROOT) -> list[Finding]:
 
 
 def tracked(root: Path = ROOT) -> list[Path]:
-    """Return the Markdown files, notebooks and Python files of the working tree, ignored ones excepted."""
+    """Return the pages, notebooks, templates and Python files of the working tree, ignored ones excepted."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md", "*.py", "*.ipynb"],
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+         "*.md", "*.py", "*.ipynb", "*.html"],
         cwd=root, capture_output=True, check=True, text=True,
     ).stdout  # fmt: skip
     return [root / name for name in sorted(set(listed.split("\0"))) if name and (root / name).is_file()]

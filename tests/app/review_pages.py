@@ -99,7 +99,7 @@ class ServedPage:
         assert status == 200, text
         self.cookie, self.path_token = (
             headers["Set-Cookie"].partition(";")[0],
-            re.search(r'href="([^"]+)"', text)[1],
+            re.search(r'<a href="([^"]+)"', text)[1],
         )
 
 

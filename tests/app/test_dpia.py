@@ -74,8 +74,8 @@ def escaped(text):
         text.replace("&", "&amp;")
         .replace("<", "&lt;")
         .replace(">", "&gt;")
-        .replace('"', "&quot;")
-        .replace("'", "&#x27;")
+        .replace('"', "&#34;")
+        .replace("'", "&#39;")
     )
 
 

@@ -177,9 +177,11 @@ def test_clusters_of_the_same_sites_are_described_together():
 
 def test_a_dash_is_explained_where_there_is_one(files):
     report = unpooled.cluster({"a": table(0), "b": table(1)}, n_clusters=3).job_result.report()
-    assert "&ndash;: none" not in report
+    assert "\N{EN DASH}: none" not in report
     far = table(2).assign(age=900.0)
-    assert "&ndash;: none" in unpooled.cluster({"a": table(0), "b": far}, n_clusters=2).job_result.report()
+    assert (
+        "\N{EN DASH}: none" in unpooled.cluster({"a": table(0), "b": far}, n_clusters=2).job_result.report()
+    )
 
 
 def test_the_report_of_a_result_does_not_overwrite_its_rows(files):

@@ -34,7 +34,6 @@ from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.pages import listener
 from unpooled.app.pages.access import Access
 from unpooled.app.pages.cached_reading import BackgroundReading
-from unpooled.app.pages.layout import parts
 from unpooled.app.pages.monitor_page import sections as federation_sections
 from unpooled.app.pages.monitor_state import FederationState, rounds_to_rest
 from unpooled.app.pages.review_page import sections as site_sections
@@ -743,7 +742,7 @@ def test_a_waiting_run_names_the_site_and_the_time(federation, monkeypatch):
     (run_now,) = state["runs"]
     assert run_now["state"] == "waiting"
     assert run_now["waiting_text"].startswith("waiting for b since ")
-    text = parts(federation_sections(state))
+    text = "".join(federation_sections(state).values())
     assert "The one of now</b> is waiting for b since" in text
     assert "has not decided" in text
 

@@ -3,7 +3,16 @@
 import json
 
 import pytest
-from tools.check_prose import Finding, check, literals, markdown_prose, name_advice, names, prose_findings
+from tools.check_prose import (
+    Finding,
+    check,
+    literals,
+    markdown_prose,
+    name_advice,
+    names,
+    prose_findings,
+    template_prose,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -58,6 +67,15 @@ def test_code_and_comments_of_a_page_are_not_prose():
     text = markdown_prose(page)
     assert text.count("\n") == page.count("\n")
     assert [(finding.line, finding.text) for finding in prose_findings("page.md", text)] == [(6, "he")]
+
+
+def test_tags_and_values_of_a_template_are_not_prose():
+    text = template_prose(
+        '{# Shall. #}\n<p class="no"\n title="5 %">{{ share }} % is {% if a %}no{% endif %} x</p>\n'
+    )
+    assert text.count("\n") == 3
+    found = sorted((finding.line, finding.text) for finding in prose_findings("a.html", text))
+    assert found == [(1, "Shall"), (3, "%"), (3, "is no")]
 
 
 def test_literals_are_whole_and_a_field_counts_as_a_number():

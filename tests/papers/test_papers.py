@@ -535,4 +535,4 @@ def test_reproduce_all_in_small(tmp_path, monkeypatch):
                 assert judged_by_p or verdict.startswith(("not judged", "not published"))
                 assert bool(line["p"]) == judged_by_p
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "At 5% over all of them together (Holm&#x27;s method)" in page
+    assert "At 5% over all of them together (Holm&#39;s method)" in page

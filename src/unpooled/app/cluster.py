@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_table
 from unpooled.data.table import plain_name
 from unpooled.errors import InputError
-from unpooled.html.html import table as html_table
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import IntArray
@@ -415,9 +413,8 @@ class Result:
         return "\n".join([self.headline, *("  ".join(row) for row in [head, *rows])])
 
     def _repr_html_(self) -> str:
+        from unpooled.html.rendering import render
+
         head, rows = self._rows()
         left = (0,) if isinstance(self.job_result, PrivateResult) else (0, 2)
-        cells = [[escape(cell) for cell in row] for row in rows]
-        return (
-            f"<p>{escape(self.headline)}</p>{html_table([escape(name) for name in head], cells, left=left)}"
-        )
+        return render("notebook.html", headline=self.headline, head=head, rows=rows, left=left)

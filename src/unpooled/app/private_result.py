@@ -14,7 +14,7 @@ from unpooled.app.model import Model
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
 from unpooled.data import Preparation
-from unpooled.html.html import counted, figure
+from unpooled.html.formatting import counted, figure
 from unpooled.privacy import Forecast
 from unpooled.protocol.run_loop import Run
 

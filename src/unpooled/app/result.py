@@ -16,7 +16,7 @@ from unpooled.app.traits import Trait, cluster_traits, column_means, distinctive
 from unpooled.data import AgreedSchema
 from unpooled.evaluation import AnalysisState, Choice, Description
 from unpooled.evaluation.analysis import ALL_SITES
-from unpooled.html.html import counted, natural_order
+from unpooled.html.formatting import counted, natural_order
 from unpooled.optimality.certificate import Certificate, certificate_from_parts
 from unpooled.protocol.run_loop import Run
 from unpooled.typing import FloatArray

@@ -8,7 +8,9 @@ import numpy as np
 from unpooled.data import AgreedSchema
 from unpooled.data.transforms import Binary
 from unpooled.evaluation import Description
-from unpooled.html.html import figure
+from unpooled.html.formatting import figure
+
+FULL = 2.0  # standard deviations that fill half a bar, or give a cell its deepest colour
 
 
 @dataclass(frozen=True, eq=False)

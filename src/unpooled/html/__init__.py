@@ -1,1 +1,1 @@
-"""HTML and SVG elements for reports, the pages about a site and a federation, and recomputed papers."""
+"""Pages: the templates and the style sheet of all of them, charts in SVG, and numbers as people read them."""

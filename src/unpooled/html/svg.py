@@ -1,53 +1,68 @@
-"""SVG elements, and axes for charts."""
+"""SVG elements, and axes for charts.
+
+A chart is computed, so it is built here and not in a template. ``tag`` escapes every text and every value,
+and marks its result as markup, which the templates then include as it is. ``make lint`` admits ``Markup`` in
+no other file.
+"""
 
 import math
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
 
 Point = tuple[float, float]
+_PALETTE = 8  # colours of clusters; clusters beyond these repeat the colours and differ by their number
 
 
-def tag(name: str, content: str = "", **attributes: object) -> str:
-    """Return an element. ``class_`` stands for class, an underscore for a hyphen.
+def tag(name: str, *children: str, **attributes: object) -> Markup:
+    """Return an element; children that are not elements are text.
 
-    >>> tag("text", "a < b", x=1.50001, text_anchor="end")
-    '<text x="1.5" text-anchor="end">a < b</text>'
+    ``class_`` stands for class, an underscore for a hyphen.
+
+    >>> print(tag("text", "a < b", x=1.50001, text_anchor="end"))
+    <text x="1.5" text-anchor="end">a &lt; b</text>
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+    written = Markup().join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _value(value))
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>"
+    content = Markup().join(children)
+    if not content:
+        return Markup("<{}{}/>").format(name, written)
+    return Markup("<{0}{1}>{2}</{0}>").format(name, written, content)
 
 
 def _value(value: object) -> str:
-    return f"{round(value, 2):g}" if isinstance(value, float) else escape(str(value))
+    return f"{round(value, 2):g}" if isinstance(value, float) else str(value)
 
 
-def text(x: float, y: float, caption: str, class_: str = "", anchor: str = "start", **more: object) -> str:
+def colour(cluster: int) -> str:
+    """Return the CSS class with the colour of a cluster."""
+    return f"c{cluster % _PALETTE}"
+
+
+def text(x: float, y: float, caption: str, class_: str = "", anchor: str = "start", **more: object) -> Markup:
     """Return a text at a position."""
-    return tag(
-        "text", escape(caption), x=float(x), y=float(y), class_=class_ or None, text_anchor=anchor, **more
-    )
+    return tag("text", caption, x=float(x), y=float(y), class_=class_ or None, text_anchor=anchor, **more)
 
 
-def line(a: Point, b: Point, class_: str) -> str:
+def line(a: Point, b: Point, class_: str) -> Markup:
     """Return a straight line between two points."""
     return tag("line", x1=float(a[0]), y1=float(a[1]), x2=float(b[0]), y2=float(b[1]), class_=class_)
 
 
-def path(points: Sequence[Point], class_: str) -> str:
+def path(points: Sequence[Point], class_: str) -> Markup:
     """Return a line through all points."""
     commands = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return tag("path", d=commands, class_=class_)
 
 
-def drawing(width: float, height: float, content: str, label: str) -> str:
+def drawing(width: float, height: float, content: Iterable[str], label: str) -> Markup:
     """Return a chart that fills the available width; ``label`` is the text for screen readers."""
     return tag(
         "svg",
-        content,
+        *content,
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
         aria_label=label,
@@ -105,9 +120,9 @@ class Plane:
 
     def axes(
         self, xs: Sequence[float], ys: Sequence[float], x_name: str, y_name: str = "", log: bool = False
-    ) -> str:
+    ) -> list[str]:
         """Return grid, ticks and names; with ``log`` y holds powers of ten."""
-        parts = []
+        parts: list[str] = []
         for v in ys:
             y = self.at(self.x[0], v)[1]
             caption = short(10**v) if log else short(v)
@@ -122,7 +137,7 @@ class Plane:
         parts.append(text((self.left + self.right) / 2, self.bottom + 36, x_name, "name", "middle"))
         if y_name:
             parts.append(text(self.left, self.top - 10, y_name, "name", "start"))
-        return "".join(parts)
+        return parts
 
 
 def _wide(span: tuple[float, float]) -> tuple[float, float]:

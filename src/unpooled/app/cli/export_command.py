@@ -10,7 +10,7 @@ from unpooled.app.cli.review_commands import check_at_site
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import PolicyFile, find_policy
 from unpooled.errors import InputError
-from unpooled.html.html import counted, size
+from unpooled.html.formatting import counted, size
 
 if TYPE_CHECKING:
     from unpooled.site.export_table import Export

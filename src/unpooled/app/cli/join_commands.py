@@ -28,7 +28,7 @@ from unpooled.app.cli.table_commands import (
     settings_of,
 )
 from unpooled.errors import InputError, LedgerError
-from unpooled.html.html import counted
+from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
     from unpooled.federation.provisioning.federation_folder import FederationFolder

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from unpooled.errors import InputError
-from unpooled.html.html import counted
+from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
     from unpooled.federation.provisioning.federation_folder import FederationFolder

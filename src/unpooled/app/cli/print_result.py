@@ -47,7 +47,7 @@ def _show_private(result: "PrivateResult", console: Console) -> None:
 
 
 def _clusters(result: "ClusterResult") -> Table:
-    from unpooled.html.html import natural
+    from unpooled.html.formatting import natural
 
     table = Table(title="Clusters")
     table.add_column("cluster")

@@ -10,7 +10,7 @@ from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.app.cli.site_commands import SiteFolderArgument, check_folder, site
 from unpooled.errors import InputError
-from unpooled.html.html import counted
+from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
     from unpooled.site.study_store import ReceivedStudy, StudyFolder

@@ -10,7 +10,7 @@ from unpooled.app.cli.option_types import PROTECT
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.errors import InputError, PolicyError
-from unpooled.html.html import counted
+from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
     from unpooled.data.readers import Reading

@@ -1,8 +1,7 @@
 """Tables as Markdown and figures as SVG files, for comparisons and for the papers in ``reproduction``."""
 
-from html import escape
-
-from unpooled.html.html import style
+from unpooled.html.rendering import render
+from unpooled.html.svg import tag
 
 
 def aligned_table(cells: list[list[str]], left: int) -> str:
@@ -30,6 +29,6 @@ def aligned_table(cells: list[list[str]], left: int) -> str:
 
 def standalone_svg(svg: str) -> str:
     """Return a drawing as the content of a file of its own, with its style sheet in it."""
-    alone = svg.replace("<svg ", '<svg style="background: var(--bg)" ', 1)
+    alone = str(svg).replace("<svg ", '<svg style="background: var(--bg)" ', 1)
     at = alone.index(">") + 1
-    return f"{alone[:at]}<style>{escape(style(), quote=False)}</style>{alone[at:]}\n"
+    return f"{alone[:at]}{tag('style', render('style.css'))}{alone[at:]}\n"

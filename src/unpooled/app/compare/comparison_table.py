@@ -145,7 +145,7 @@ def figure(measured: Comparison) -> str:
         (low - edge, high + edge), (-3.0, max(10.0, 1.08 * max(ys))), (_WIDTH, _HEIGHT), (24, 90, 76, 58)
     )
     names = ("inertia / pooled k-means", "rows reconstructed, %")
-    parts = [plane.axes(ticks(*plane.x, 6), ticks(0.0, plane.y[1], 5), *names)]
+    parts = plane.axes(ticks(*plane.x, 6), ticks(0.0, plane.y[1], 5), *names)
     for method, protection, x, y in points:
         at = plane.at(x, y)
         title = tag("title", f"{method}, {protection}: {x:.3f} of pooled, {y:.1f}% reconstructed")
@@ -159,8 +159,8 @@ def figure(measured: Comparison) -> str:
         parts.append(text(x + 10, y, protection, "tick"))
     base = plane.at(1.0, 0.0)[0]
     parts.append(line((base, plane.top), (base, plane.bottom), "grid"))
-    title = f"inertia and rows reconstructed, {measured.problem}"
-    return drawing(_WIDTH, _HEIGHT, "".join(parts), title)
+    label = f"inertia and rows reconstructed, {measured.problem}"
+    return drawing(_WIDTH, _HEIGHT, parts, label)
 
 
 def _share(measured: Comparison, runs: Sequence[MethodRun]) -> float:

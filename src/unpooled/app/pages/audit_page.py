@@ -1,23 +1,10 @@
 """The audit page for a data protection officer, in the terminal or as one self-contained HTML file."""
 
-from html import escape
-
-from unpooled.html.html import counted, html_page, section, size, small, table
+from unpooled.html.formatting import counted, size
+from unpooled.html.rendering import render
 from unpooled.protocol import codec
 from unpooled.site.audit.attack import on_log
 from unpooled.site.audit.overview import FileRecord, LogReport, RunRecord
-
-_HEAD = (
-    "run",
-    "first answer",
-    "rounds",
-    "answers",
-    "refusals",
-    "numbers",
-    "size",
-    "smallest group",
-    "masked",
-)
 
 
 def verdict(record: LogReport) -> str:
@@ -84,13 +71,13 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
     if record.exports:
         out.append(("Summary files", [*map(exported, record.exports), AFTER_EXPORT]))
     for run in record.runs:
-        asked = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
+        kinds = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
         sentences = [
             f"{run.first[:19]} to {run.last[:19]} UTC: {run.releases} answers in {len(run.rounds)} rounds, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
-            *([f"Asked: {asked}."] if asked else []),
+            *([f"Asked: {kinds}."] if kinds else []),
             *protection(run),
-            *(f"Refused {times} times: {reason}." for reason, times in run.reasons.items()),
+            *_refusals(run),
         ]
         out.append((f"Run {run.id}", sentences))
     if not record.runs and not record.exports:
@@ -130,22 +117,10 @@ def _budget(spent: dict[str, float]) -> str:
 
 def page(record: LogReport) -> str:
     """Return the HTML page."""
-    title = f"What left site {record.site or '?'}"
-    parts = [
-        section("Integrity of the log", _list([verdict(record), *_faults(record)])),
-        section("Source of the answers", _list(protected(record))),
-    ]
-    if record.spent:
-        parts.append(section("Privacy budget", _list([_budget(record.spent)])))
-    if record.studies:
-        parts.append(section("Studies", _list([f"{text}." for text in record.studies])))
-    if record.exports:
-        body = _list([*map(exported, record.exports), AFTER_EXPORT])
-        parts.append(section("Summary files that left", body))
     rows = [
         (
-            escape(run.id),
-            escape(run.first[:16].replace("T", " ")),
+            run.id,
+            run.first[:16].replace("T", " "),
             f"{len(run.rounds)}",
             f"{run.releases}",
             f"{run.refusals}",
@@ -156,24 +131,31 @@ def page(record: LogReport) -> str:
         )
         for run in record.runs
     ]
-    if rows:
-        parts.append(section("What left, run by run", table(_HEAD, rows, left=(0, 1))))
-    elif not record.exports:
-        parts.append(section("What left, run by run", "<p>Nothing has left.</p>"))
-    for run in record.runs:
-        asked = [
-            (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
-            for name, times in sorted(run.questions.items())
-        ]
-        body = table(("content", "question", "times"), asked, left=(0, 1)) if asked else ""
-        body += _list(
-            [*protection(run), *(f"Refused {n} times: {reason}." for reason, n in run.reasons.items())]
-        )
-        parts.append(section(f"Run {run.id}", body))
-    policies = ", ".join(policy[:16] for policy in record.policies)
-    parts.append(small(f"{escape(record.path.name)}, policy {escape(policies)}"))
-    return html_page(title, "\n".join(parts))
+    return render(
+        "audit.html",
+        title=f"What left site {record.site or '?'}",
+        integrity=[verdict(record), *_faults(record)],
+        sources=protected(record),
+        budget=[_budget(record.spent)] if record.spent else [],
+        studies=[f"{text}." for text in record.studies],
+        files=[*map(exported, record.exports), AFTER_EXPORT] if record.exports else [],
+        rows=rows,
+        runs=[
+            {"id": run.id, "asked": asked(run.questions), "sentences": [*protection(run), *_refusals(run)]}
+            for run in record.runs
+        ],
+        file=record.path.name,
+        policies=", ".join(policy[:16] for policy in record.policies),
+    )
 
 
-def _list(sentences: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>" if sentences else ""
+def asked(questions: dict[str, int]) -> list[tuple[str, str, str]]:
+    """Return (content, question, times) of the questions that a site answered."""
+    return [
+        (codec.meaning_of(name).replace("``", ""), name, str(times))
+        for name, times in sorted(questions.items())
+    ]
+
+
+def _refusals(run: RunRecord) -> list[str]:
+    return [f"Refused {times} times: {reason}." for reason, times in run.reasons.items()]

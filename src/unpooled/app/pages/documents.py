@@ -6,16 +6,14 @@ only, and can make no request.
 """
 
 import asyncio
-import base64
-import hashlib
 import os
 import stat
-from importlib.resources import files
 from pathlib import Path
 
 from unpooled.app.pages import audit_page, dpia, table_page
 from unpooled.errors import InputError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
+from unpooled.html.rendering import script_digest
 from unpooled.site.audit import overview
 from unpooled.site.table_notes import rare_categories_in, risks_in
 from unpooled.site.table_store import ReadOnlySummaryFolder
@@ -23,11 +21,8 @@ from unpooled.site.table_store import ReadOnlySummaryFolder
 _LARGEST = 64 << 20  # bytes of a report
 # a link is not followed, and a pipe not waited for; Windows has neither flag
 _PLAIN_FILE: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_SCRIPT = base64.b64encode(
-    hashlib.sha256((files("unpooled.html") / "report.js").read_bytes()).digest()
-).decode()
 POLICY = (
-    f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{_SCRIPT}'; "
+    f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{script_digest()}'; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "sandbox allow-scripts allow-downloads allow-modals"
 )

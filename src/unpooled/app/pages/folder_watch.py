@@ -8,8 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from unpooled.app.pages.layout import frame, mark, parts
+from unpooled.app.pages.layout import mark
 from unpooled.errors import InputError, UnpooledError
+from unpooled.html.rendering import render
 
 _WATCHED, _UNWATCHED = 0.5, 2.0  # seconds between readings, with and without a viewer
 _FRESH = 0.3  # seconds for which a reading counts as current
@@ -131,6 +132,13 @@ class Poller:
 
     def render(self, snapshot: Snapshot) -> str:
         """Return the complete page."""
-        heading = self._page.heading(snapshot.state)
-        body = parts(snapshot.sections)
-        return frame(self.page_name, snapshot.title, snapshot.where, heading, body, live=True)
+        return render(
+            "live.html",
+            name=self.page_name,
+            title=snapshot.title,
+            where=snapshot.where,
+            heading=self._page.heading(snapshot.state),
+            sections=snapshot.sections,
+            marks=snapshot.marks,
+            home="./",
+        )

@@ -15,10 +15,11 @@ from aiohttp import web
 from unpooled.app.pages import documents
 from unpooled.app.pages.access import Access, is_prefetched, right_secret
 from unpooled.app.pages.folder_watch import Poller, Snapshot
-from unpooled.app.pages.layout import POLICY, script, style_sheet
+from unpooled.app.pages.layout import POLICY
 from unpooled.app.pages.review_page import confirmation
 from unpooled.app.pages.review_state import VERBS, study_values
 from unpooled.errors import InputError, LedgerError, UnpooledError
+from unpooled.html.rendering import render
 from unpooled.site.study_store import StudyFolder, checked_reason
 from unpooled.storage.account import account
 
@@ -62,8 +63,8 @@ class PageServer:
         path_token = "/{path_token}"  # noqa: S105 (a route, not a secret)
         self.app.router.add_get(f"{path_token}/", self._home)
         self.app.router.add_get(f"{path_token}/events", self._events)
-        self.app.router.add_get(f"{path_token}/style.css", _fixed(style_sheet(), "text/css"))
-        self.app.router.add_get(f"{path_token}/pages.js", _fixed(script(), "text/javascript"))
+        self.app.router.add_get(f"{path_token}/style.css", _fixed(render("style.css"), "text/css"))
+        self.app.router.add_get(f"{path_token}/pages.js", _fixed(render("pages.js"), "text/javascript"))
         study = f"{path_token}/study/{{digest:[0-9a-f]{{64}}}}/{{verb:approve|decline|withdraw}}"
         self.app.router.add_get(study, self._confirm)
         self.app.router.add_post(study, self._decide)
@@ -112,13 +113,7 @@ class PageServer:
         name = self._poller.page_name
         self._say(f"{datetime.now():%H:%M:%S} a browser opened the {name}")
         target = f"/{session.path_token}/"
-        title = name.capitalize()
-        body = (
-            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-            f'<meta http-equiv="refresh" content="0;url={target}"></head>'
-            f'<body><main><h1>{title}</h1><p><a href="{target}">Open the {name}</a></p></main></body></html>'
-        )
-        response = web.Response(text=body, content_type="text/html")
+        response = _page(render("opened.html", title=name.capitalize(), name=name, target=target))
         response.set_cookie(
             self._access.cookie_name, session.cookie, path=target, httponly=True, samesite="Strict"
         )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
-from unpooled.html.html import percent
+from unpooled.html.formatting import percent
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.disclosure_risk import (
     MAX_FOUND,

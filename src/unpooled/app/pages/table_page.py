@@ -1,12 +1,11 @@
 """The page of a summary table, for the officer who approves it: the table, how it was made, its cost."""
 
-from html import escape
-
 import numpy as np
 
 from unpooled.data.column_kinds import CODE, DATE, EMPTY, ID, TEXT
 from unpooled.data.summary_table import OTHER, SummaryTable
-from unpooled.html.html import counted, html_page, percent, section, small, soft, table
+from unpooled.html.formatting import counted
+from unpooled.html.rendering import render
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.site.explain_policy import diversity
 
@@ -227,34 +226,26 @@ def page(
     """
     answers = "from the old table" if renewal else "nothing"
     state = f"Approved at {approved} UTC." if approved else f"Not approved yet: the site answers {answers}."
-    parts = [
-        section(
-            "The summary table in words",
-            _list([*facts(summary, settings, rare), state]),
-            lead=definition(summary.min_group_size),
-        ),
-        section(
-            "Cost",
-            table(
-                ("column", "variance kept", "people in disclosed cells"),
-                [
-                    (escape(n), _share(share), percent(disclosed))
-                    for n, share, disclosed in variance_kept(summary)
-                ],
-            )
-            + _list([_clusters(summary)]),
-            lead="The variance of a column between groups is kept; the variance within groups is lost.",
-        ),
-        section("Risks, measured on this site's rows", _list(list(risks) or [NOT_MEASURED]), lead=STAYS),
-        section("What it does not promise", _list(not_promised(summary))),
-        section(
-            "The summary table",
-            _table(summary),
-            lead="Means of numbers, people by category. Empty cells are suppressed.",
-        ),
-        small(f"digest {digest}"),
-    ]
-    return html_page("Summary table of this site", "\n".join(parts))
+    cells = summary.cells()
+    columns = [["" if v != v else f"{v:.6g}" for v in values[:_MAX_ROWS].tolist()] for _, values in cells]
+    return render(
+        "summary_table.html",
+        title="Summary table of this site",
+        definition=definition(summary.min_group_size),
+        facts=[*facts(summary, settings, rare), state],
+        variances=[
+            (name, None if share != share else share, disclosed)
+            for name, share, disclosed in variance_kept(summary)
+        ],
+        clusters=_clusters(summary),
+        risks=risks or (NOT_MEASURED,),
+        stays=STAYS,
+        not_promised=not_promised(summary),
+        headings=[heading for heading, _ in cells],
+        rows=list(zip(*columns, strict=True)),
+        more_rows=max(len(summary) - _MAX_ROWS, 0),
+        digest=digest,
+    )
 
 
 def _clusters(summary: SummaryTable) -> str:
@@ -263,19 +254,3 @@ def _clusters(summary: SummaryTable) -> str:
         f"Clusters of at least {smallest} people at this site are found about as well as from the rows; "
         "smaller ones less well. unpooled fit --protect summary rehearses a study on your own file."
     )
-
-
-def _share(share: float) -> str:
-    return soft("no variance disclosed") if np.isnan(share) else percent(share)
-
-
-def _table(summary: SummaryTable) -> str:
-    cells = summary.cells()
-    columns = [["" if v != v else f"{v:.6g}" for v in values[:_MAX_ROWS].tolist()] for _, values in cells]
-    out = table([escape(heading) for heading, _ in cells], zip(*columns, strict=True), left=())
-    more = len(summary) - _MAX_ROWS
-    return out + (small(f"and {more} more groups in summary/table.csv") if more > 0 else "")
-
-
-def _list(sentences: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>"

@@ -1,11 +1,12 @@
 """The figures of a release as SVG files, drawn from the released tables alone."""
 
 import math
+from collections.abc import Sequence
 
 from unpooled.app.release.release_tables import ReleaseContents
 from unpooled.app.release.released_counts import REDACTED
-from unpooled.html.html import FULL, colour
-from unpooled.html.svg import drawing, tag, text
+from unpooled.app.traits import FULL
+from unpooled.html.svg import colour, drawing, tag, text
 
 _STYLE = """
 svg { background: #fff; font: 13px system-ui, "Segoe UI", Roboto, Arial, sans-serif; } text { fill: #1d232b; }
@@ -23,8 +24,8 @@ def figures(released: ReleaseContents, unit: str) -> dict[str, str]:
     return {"clusters_by_site.svg": _sites(released, unit), "profiles.svg": _means(released)}
 
 
-def _figure(height: float, parts: list[str], label: str) -> str:
-    return drawing(_WIDTH, height, f"<style>{_STYLE}</style>" + "".join(parts), label) + "\n"
+def _figure(height: float, parts: Sequence[str], label: str) -> str:
+    return drawing(_WIDTH, height, [tag("style", _STYLE), *parts], label) + "\n"
 
 
 def _sites(released: ReleaseContents, unit: str) -> str:

@@ -18,7 +18,7 @@ from unpooled.app.release.released_counts import REDACTED, Counts, large_enough,
 from unpooled.app.result import ClusterResult
 from unpooled.data.transforms import Binary, Category, Number
 from unpooled.errors import InputError
-from unpooled.html.html import figure
+from unpooled.html.formatting import figure
 from unpooled.privacy.presets import Preset
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray

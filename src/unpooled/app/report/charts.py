@@ -1,14 +1,13 @@
-"""The report's charts, each a function from a result to SVG, and two sections that hold one chart each."""
+"""The report's charts, each a function from a result to SVG; "" if there is nothing to draw."""
 
 import math
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from unpooled.app.result import ClusterResult
-from unpooled.html.html import colour, figure, natural, scrolled, section, small
-from unpooled.html.svg import Plane, drawing, ellipse, line, path, tag, text, ticks
+from unpooled.html.formatting import figure, natural
+from unpooled.html.svg import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
 from unpooled.typing import FloatArray
 
 _TICKS = 6  # on a logarithmic axis; more would touch
@@ -55,7 +54,7 @@ def curve(
         y_ticks = ticks(*plane.y, 8)
     if log:
         y_ticks = _log_ticks(*plane.y)
-    parts = [plane.axes(x_ticks, y_ticks, x_name, log=log)]
+    parts = plane.axes(x_ticks, y_ticks, x_name, log=log)
     for x, bottom, top in ranges:
         parts.append(path([plane.at(x, bottom), plane.at(x, top)], "range"))
     parts.append(path([plane.at(x, y) for x, y in known], "curve"))
@@ -76,7 +75,7 @@ def curve(
             parts.append(dot)
         if vote is not None and x == vote:
             parts.append(text(px, py - 10, "★", "star", "middle"))
-    return drawing(340, 220, "".join(parts), title)
+    return drawing(340, 220, parts, title)
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
@@ -181,7 +180,7 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
     return drawn
 
 
-def _map(result: ClusterResult) -> str:
+def spread_map(result: ClusterResult) -> str:
     """Return clusters and sites on two axes: outlines only, no rows."""
     d = result.description
     groups = [e for e in (*d.clusters, *d.outlines) if np.isfinite(e).all()]
@@ -198,14 +197,12 @@ def _map(result: ClusterResult) -> str:
         (30, 14, 44, 46),
     )
     share = [f"{v:.0%}" for v in d.explained]
-    parts = [
-        plane.axes(
-            ticks(*plane.x, 8),
-            ticks(*plane.y, 6),
-            f"axis 1 ({share[0]} of the variance)",
-            f"axis 2 ({share[1]})",
-        )
-    ]
+    parts = plane.axes(
+        ticks(*plane.x, 8),
+        ticks(*plane.y, 6),
+        f"axis 1 ({share[0]} of the variance)",
+        f"axis 2 ({share[1]})",
+    )
     for j, e in enumerate(d.clusters):
         if np.isfinite(e).all():
             points = [plane.at(*p) for p in ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0)]
@@ -218,10 +215,10 @@ def _map(result: ClusterResult) -> str:
         radius = 10 + 12 * math.sqrt(float(result.sizes[j]) / largest)
         parts.append(tag("circle", tag("title", title), cx=x, cy=y, r=radius, class_=f"place {colour(j)}"))
         parts.append(text(x, y + 5, str(j + 1), f"inside {colour(j)}", "middle"))
-    return drawing(760, 480, "".join(parts), "map of clusters and sites on two principal axes")
+    return drawing(760, 480, parts, "map of clusters and sites on two principal axes")
 
 
-def _way(result: ClusterResult, axis: int) -> str:
+def direction(result: ClusterResult, axis: int) -> str:
     """Return the columns that grow and those that fall along an axis."""
     axes = result.description.axes[:, axis]
     outputs = [
@@ -237,7 +234,8 @@ def _way(result: ClusterResult, axis: int) -> str:
 
 def _sites(result: ClusterResult, plane: Plane) -> list[str]:
     """Return dashed outlines of the sites, with their names where they do not cover each other."""
-    d, parts = result.description, []
+    d = result.description
+    parts: list[str] = []
     if len(d.sites) > MAX_OUTLINES:
         return []
     taken = [plane.at(float(x), float(y)) for x, y in d.places]
@@ -259,7 +257,7 @@ def _sites(result: ClusterResult, plane: Plane) -> list[str]:
     return parts
 
 
-def _fit(result: ClusterResult) -> str:
+def fit(result: ClusterResult) -> str:
     """Return the distance of rows to their centres at every site, compared with all sites."""
     d, values = result.description, result.fit()
     overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
@@ -303,7 +301,7 @@ def _fit(result: ClusterResult) -> str:
             "middle",
         )
     )
-    return drawing(760, height, "".join(parts), "fit of the clusters at each site")
+    return drawing(760, height, parts, "fit of the clusters at each site")
 
 
 def ward(means: FloatArray, sizes: FloatArray) -> list[tuple[int, int, float]]:
@@ -369,35 +367,4 @@ def tree(result: ClusterResult) -> str:
             "middle",
         )
     )
-    return drawing(340, 60 + 26 * k, "".join(parts), "which clusters are nearest: Ward's tree")
-
-
-def fit(result: ClusterResult) -> str:
-    """Return the section on the fit at each site; "" if there is one site."""
-    sites = len(result.description.sites)
-    drawn = _fit(result) if sites > 1 else ""
-    if not drawn:
-        return ""
-    some = f"The {MAX_FITS // 2} sites that fit worst. " if sites > MAX_FITS else ""
-    lead = some + (
-        "Mean squared distance of a row to the nearest centre, in prepared columns. The clusters describe a "
-        "site far beyond the line less well."
-    )
-    return section("Fit at each site", scrolled(drawn, "wide", "chart"), lead, "fit")
-
-
-def spread_map(result: ClusterResult) -> str:
-    """Return the section with the map of clusters and sites; "" if nothing can be drawn."""
-    drawn = _map(result)
-    if not drawn:
-        return ""
-    sites = len(result.description.sites)
-    dashed = "; dashed outlines are sites" if 1 < sites <= MAX_OUTLINES else ""
-    lead = (
-        "The first two principal axes of all rows, from a total covariance. Numbered discs are centres, "
-        f"shaded ellipses hold most of a cluster (two standard deviations){dashed}. The coordinator does not "
-        "know rows, so none is drawn."
-    )
-    ways = "; ".join(filter(None, (escape(_way(result, axis)) for axis in range(2))))
-    body = scrolled(drawn, "wide", "chart") + small(f"Directions: {ways}.")
-    return section("Map", body, lead, "map")
+    return drawing(340, 60 + 26 * k, parts, "which clusters are nearest: Ward's tree")

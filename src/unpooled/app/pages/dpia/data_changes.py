@@ -3,12 +3,10 @@
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from unpooled.errors import LedgerError, UnpooledError
-from unpooled.html.html import section, table
 from unpooled.privacy.microaggregation.group_history import History
 from unpooled.privacy.microaggregation.renew import STATES
 from unpooled.site.people_register import FILE, Registry, ReleasedSummary
@@ -83,15 +81,16 @@ def _state(history: History, person: str) -> str:
     )
 
 
-def history_section(changes: Changes, mode: str) -> str:
-    """Return the section of the page."""
-    title = "Data that change"
+def history(changes: Changes, mode: str) -> dict[str, Any]:
+    """Return the values of the page's section: sentences, summary tables, erasures."""
     if mode == "raw":
-        text = "Answers follow the rows: after a row has changed, the difference of two answers is that row."
-        return section(title, _list([text]))
+        return _only(
+            "Answers follow the rows: after a row has changed, the difference of two answers is that row."
+        )
     if mode == "dp":
-        text = "Answers follow the rows. Answers after a change are charged to the same privacy budget."
-        return section(title, _list([text]))
+        return _only(
+            "Answers follow the rows. Answers after a change are charged to the same privacy budget."
+        )
     kept = f"The folder keeps {_many(changes.kept, 'earlier summary table', 'earlier summary tables')}"
     kept += f", {changes.emptied} of them without the table." if changes.emptied else "."
     if not changes.registered:
@@ -100,33 +99,29 @@ def history_section(changes: Changes, mode: str) -> str:
             "be updated; nobody can be erased from it by name. Nothing would bound what this table and a "
             "second, unrelated one disclose together."
         )
-        return section(title, _list([text, kept]))
+        return _only(text, kept)
     if changes.damage:
-        return section(title, _list([changes.damage, kept]))
-    body = _list([*_people(changes), kept])
-    rows = [
-        (
-            str(one.number),
-            escape(one.since[:16].replace("T", " ")),
-            escape(one.approved_by),
-            str(one.added),
-            str(one.retired),
-            f"<code>{escape(one.digest[:16])}</code>",
-        )
-        for one in changes.summaries
-    ]
-    if rows:
-        head = ("summary table", "in use since (UTC)", "approved by", "groups added", "withdrawn", "digest")
-        body += table(head, rows, left=(1, 2, 5))
-    if changes.erasures:
-        lines = [
-            (escape(e["utc"][:16].replace("T", " ")), escape(e["by"]), str(e["groups"]))
-            for e in changes.erasures
-        ]
-        body += '<h3 class="next">Erasures</h3>' + table(
-            ("when (UTC)", "by", "groups withdrawn"), lines, left=(0, 1)
-        )
-    return section(title, body, "From registry.sqlite and erasures.json, which hold only digests of people.")
+        return _only(changes.damage, kept)
+    return {
+        "from_registry": True,
+        "sentences": [*_people(changes), kept],
+        "summaries": [
+            {
+                "number": one.number,
+                "since": one.since[:16].replace("T", " "),
+                "by": one.approved_by,
+                "added": one.added,
+                "withdrawn": one.retired,
+                "digest": one.digest[:16],
+            }
+            for one in changes.summaries
+        ],
+        "erasures": [(e["utc"][:16].replace("T", " "), e["by"], str(e["groups"])) for e in changes.erasures],
+    }
+
+
+def _only(*sentences: str) -> dict[str, Any]:
+    return {"from_registry": False, "sentences": sentences, "summaries": [], "erasures": []}
 
 
 def _people(changes: Changes) -> list[str]:
@@ -162,7 +157,3 @@ def _many(count: int, one: str, more: str) -> str:
     ('1 group', '2 groups')
     """
     return f"{count:,} {one if count == 1 else more}"
-
-
-def _list(sentences: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>"

@@ -3,11 +3,11 @@
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from html import escape
 from importlib.metadata import version
+from typing import Any
 
-from unpooled.app.pages.audit_page import AFTER_EXPORT, exported, protection, verdict
-from unpooled.app.pages.dpia.data_changes import history_section
+from unpooled.app.pages.audit_page import AFTER_EXPORT, asked, exported, protection, verdict
+from unpooled.app.pages.dpia.data_changes import history
 from unpooled.app.pages.dpia.site_facts import SiteFacts
 from unpooled.app.pages.dpia.threats import threats
 from unpooled.app.pages.table_page import (
@@ -19,59 +19,36 @@ from unpooled.app.pages.table_page import (
 )
 from unpooled.app.pages.table_page import facts as table_facts
 from unpooled.data.column_kinds import CATEGORY, NUMBER
-from unpooled.html.html import counted, html_page, listed, percent, section, size, soft, table
+from unpooled.html.formatting import counted, listed, percent, size
+from unpooled.html.rendering import render
 from unpooled.privacy.presets import preset
-from unpooled.protocol import codec
 from unpooled.site.explain_policy import at_release, explain, kept_by_site
-
-_STYLE = """<style>
-td { vertical-align: top; } .left code { font-size: 0.8rem; }
-.field { margin: 0 0 1rem; }
-.label { display: block; font-weight: 600; font-size: 0.93rem; }
-.write { font: inherit; color: inherit; background: var(--bg); line-height: 1.5; overflow-wrap: anywhere;
-  white-space: pre-wrap; min-height: calc(var(--lines) * 1.5em + 1rem); margin-top: 0.25rem;
-  border: 1px solid var(--line); border-radius: 8px; padding: 0.5rem 0.7rem; }
-.write:focus-visible { outline: 2px solid currentColor; outline-offset: 1px; }
-.signs { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 1.2rem; break-inside: avoid; }
-.digests { word-break: break-all; }
-@media (max-width: 560px) { .signs { grid-template-columns: 1fr; } .left code { font-size: 0.7rem; }
-  .threats td, .threats th { min-width: 9rem; } }
-@media print { .write { background: none; border-color: #999; font-size: 9pt; }
-  table, .digests { font-size: 8.5pt; } .left code { font-size: 7.5pt; } .field { margin-bottom: 0.6rem; }
-  td, th { overflow-wrap: break-word; } tr, li { break-inside: avoid; }
-  .figures { grid-template-columns: repeat(6, 1fr); gap: 0.6rem; } .figures b { font-size: 1.2rem; }
-  #sign { break-before: page; } footer { display: none; }
-  @page { @bottom-right { content: counter(page) " / " counter(pages); font: 9pt sans-serif; } } }
-</style>
-"""
-_OPEN = (
-    ("Purpose of the processing", 4),
-    ("Legal basis", 3),
-    ("Retention: of the rows, of the summary table, of the log", 3),
-    ("Recipients, and the contract with them", 3),
-    ("Assessment: are the remaining risks acceptable, and why", 5),
-)
 
 
 def page(site: SiteFacts) -> str:
     """Return the HTML page: it works without a script, contacts no other host, and prints."""
-    parts = [
-        _first(site),
-        _processed(site),
-        history_section(site.changes, site.mode),
-        _sent(site),
-        _visibility(site),
-        _threats(site),
-        _attack(site),
-        _rules(site),
-        _digests(site),
-        _to_sign(),
-    ]
-    date = datetime.now(UTC).date().isoformat()
-    return html_page(f"DPIA report of site {site.name}", _STYLE + "\n".join(parts), date)
+    measured = site.summary is not None
+    return render(
+        "dpia.html",
+        title=f"DPIA report of site {site.name}",
+        date=datetime.now(UTC).date().isoformat(),
+        first=_first(site),
+        processed=_processed(site),
+        changes=history(site.changes, site.mode),
+        sent=_sent(site),
+        visibility=_visibility(site),
+        threats=[{**t._asdict(), "test": _breakable(t.test)} for t in threats(site.mode)],
+        risks=(site.risks or (NOT_MEASURED,)) if measured else (),
+        stays=STAYS,
+        not_promised=not_promised(site.summary) if site.summary is not None else [],
+        attack=_attack(site),
+        policy=_rules(site),
+        policy_from=site.policy_from,
+        digests=_digests(site),
+    )
 
 
-def _first(site: SiteFacts) -> str:
+def _first(site: SiteFacts) -> dict[str, Any]:
     """Return the state of the site in a few lines."""
     answer = {
         "summary": "This site answers from a summary table (microaggregation): every row is the average of "
@@ -111,10 +88,7 @@ def _first(site: SiteFacts) -> str:
         (size(sum(run.bytes for run in runs) + sum(file.bytes for file in files)), "sent"),
         _attack_findings(site),
     ]
-    body = f"<p>{escape(answer)}</p>" + "".join(f'<p class="second">{escape(line)}</p>' for line in second)
-    body = f'<div class="answer">{body}</div>{_warnings(site)}'
-    strip = "".join(f"<div><b>{value}</b>{name}</div>" for value, name in figures)
-    return f'<section id="first">{body}<div class="figures">{strip}</div></section>'
+    return {"answer": answer, "second": second, "warnings": _warnings(site), "figures": figures}
 
 
 def _attack_findings(site: SiteFacts) -> tuple[str, str]:
@@ -125,7 +99,7 @@ def _attack_findings(site: SiteFacts) -> tuple[str, str]:
     return f"{0 if site.attack is None else len(site.attack.rows):,}", what
 
 
-def _warnings(site: SiteFacts) -> str:
+def _warnings(site: SiteFacts) -> list[str]:
     warnings = []
     if site.record is not None and not site.record.intact:
         warnings.append(verdict(site.record))
@@ -146,27 +120,18 @@ def _warnings(site: SiteFacts) -> str:
         warnings.append(
             "The policy has auto_approve = true: the site answers from a summary table that nobody approved."
         )
-    if not warnings:
-        return ""
-    items = "".join(f"<li>{escape(text)}</li>" for text in warnings)
-    return f'<div class="warn" role="note"><b>Look at this first</b><ul>{items}</ul></div>'
+    return warnings
 
 
-def _processed(site: SiteFacts) -> str:
+def _processed(site: SiteFacts) -> dict[str, Any]:
+    """Return the columns of the summary table, or the declared ranges of a site that has none."""
     if site.summary is None or site.settings is None:
         domain = site.policy.domain if site.policy is not None else None
-        rows = [
-            (escape(name), f"{low:g} to {high:g}")
-            for name, low, high in (
-                zip(domain.columns, domain.lower, domain.upper, strict=True) if domain is not None else ()
-            )
-        ]
-        body = table(("column", "declared range"), rows) if rows else "<p>No column is declared.</p>"
-        return section(
-            "What is processed",
-            body,
-            "Rows at the site. The site discloses what the policy declares of them.",
-        )
+        ranges = zip(domain.columns, domain.lower, domain.upper, strict=True) if domain is not None else ()
+        return {
+            "lead": "Rows at the site. The site discloses what the policy declares of them.",
+            "domain": [(name, f"{low:g} to {high:g}") for name, low, high in ranges],
+        }
     named = {
         "studied": site.settings.columns,
         "sensitive: does not count in the grouping": site.settings.ungrouped,
@@ -177,19 +142,23 @@ def _processed(site: SiteFacts) -> str:
     bare = without_categories(site.summary)
     columns = []
     for name, kind in zip(site.summary.names, site.summary.kinds, strict=True):
-        marks = ", ".join(mark for mark, some in named.items() if name in some)
         share, disclosed = costs.get(name, (float("nan"), 0.0))
-        held = (
-            soft("how many have a value")
-            if name in bare
-            else f"means of groups, {percent(disclosed)} of people"
-            if kind == NUMBER
-            else f"people by category ({listed(site.summary.categories[name], 4)}), {percent(disclosed)}"
-            if kind == CATEGORY
-            else soft("nothing")
-        )
+        held, something = "nothing", False
+        if name in bare:
+            held = "how many have a value"
+        elif kind == NUMBER:
+            held, something = f"means of groups, {percent(disclosed)} of people", True
+        elif kind == CATEGORY:
+            categories = listed(site.summary.categories[name], 4)
+            held, something = f"people by category ({categories}), {percent(disclosed)}", True
         columns.append(
-            (escape(name), held, soft("none disclosed") if share != share else percent(share), escape(marks))
+            {
+                "name": name,
+                "held": held,
+                "disclosed": something,
+                "share": None if share != share else share,
+                "declared": ", ".join(mark for mark, some in named.items() if name in some),
+            }
         )
     sizes = site.summary.people
     facts = [
@@ -199,56 +168,56 @@ def _processed(site: SiteFacts) -> str:
         else "The summary table has no groups left: the site answers nothing until it is updated.",
         *table_facts(site.summary, site.settings, site.rare)[1:],
     ]
-    return section(
-        "What is processed",
-        _list(facts)
-        + table(("column", "in the summary table", "variance kept", "declared"), columns, left=(0, 1, 3)),
-        "The site reads rows to make the summary table"
-        + (" and to update it" if site.changes.registered else "")
-        + ", and not to answer. These columns are in the table.",
-    )
+    update = " and to update it" if site.changes.registered else ""
+    return {
+        "lead": f"The site reads rows to make the summary table{update}, and not to answer. These columns "
+        "are in the table.",
+        "domain": None,
+        "facts": facts,
+        "columns": columns,
+    }
 
 
-def _sent(site: SiteFacts) -> str:
+def _sent(site: SiteFacts) -> dict[str, Any]:
+    """Return what left the site: runs, their questions, and summary files."""
+    runs = site.record.runs if site.record is not None else []
     files = site.record.exports if site.record is not None else []
-    if site.record is None or not (site.record.runs or files):
-        return section("What was sent", "<p>Nothing has left this site.</p>", "From the site's own log.")
-    by_files = _list([*map(exported, files), AFTER_EXPORT]) if files else ""
-    if not site.record.runs:
-        return section("What was sent", by_files, "From the site's own log, which names every file.")
-    rows = [
-        (
-            escape(run.id),
-            escape(run.first[:16].replace("T", " ")),
-            f"{run.releases}",
-            f"{run.refusals}",
-            f"{run.numbers:,}",
-            size(run.bytes),
-            f"{run.masked}",
-            f"{run.alone}",
-        )
-        for run in site.record.runs
-    ]
-    head = ("run", "first answer", "answers", "refusals", "numbers", "size", "masked", "readable singly")
-    asked: dict[str, int] = {}
-    for run in site.record.runs:
+    lead = "From the site's own log"
+    if runs:
+        lead += ", which holds every answer byte for byte. Masked: readable only in a sum"
+    elif files:
+        lead += ", which names every file"
+    kinds: dict[str, int] = {}
+    for run in runs:
         for name, times in run.questions.items():
-            asked[name] = asked.get(name, 0) + times
-    kinds = [
-        (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
-        for name, times in sorted(asked.items())
-    ]
-    body = f"<h3>Summary files</h3>{by_files}<h3>Runs</h3>" if files else ""
-    body += table(head, rows, left=(0, 1)) + '<h3 class="next">Queries</h3>'
-    body += table(("content", "question", "times"), kinds, left=(0, 1))
-    for run in site.record.runs:
-        run = replace(run, smallest=None) if site.mode == "summary" else run  # its rows are groups
-        body += _list([f"Run {run.id}: {line}" for line in protection(run)])
-    lead = "From the site's own log, which holds every answer byte for byte. Masked: readable only in a sum."
-    return section("What was sent", body, lead)
+            kinds[name] = kinds.get(name, 0) + times
+    if site.mode == "summary":  # its rows are groups
+        protected = [(run.id, protection(replace(run, smallest=None))) for run in runs]
+    else:
+        protected = [(run.id, protection(run)) for run in runs]
+    return {
+        "lead": f"{lead}.",
+        "files": [*map(exported, files), AFTER_EXPORT] if files else [],
+        "runs": [
+            (
+                run.id,
+                run.first[:16].replace("T", " "),
+                f"{run.releases}",
+                f"{run.refusals}",
+                f"{run.numbers:,}",
+                size(run.bytes),
+                f"{run.masked}",
+                f"{run.alone}",
+            )
+            for run in runs
+        ],
+        "asked": asked(kinds),
+        "protection": [[f"Run {run}: {line}" for line in lines] for run, lines in protected],
+    }
 
 
-def _visibility(site: SiteFacts) -> str:
+def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
+    """Return (party, what it sees, what it does not see)."""
     source = {"summary": "its summary table", "dp": "its rows, with noise", "raw": "its rows"}[site.mode]
     secure = site.policy.aggregation.secure if site.policy is not None else "preferred"
     alone = sum(run.alone for run in site.record.runs) if site.record is not None else 0
@@ -261,7 +230,7 @@ def _visibility(site: SiteFacts) -> str:
         single += ". A recipient of a summary file sees the study's columns of the summary table"
     if alone:
         single += f". Up to now {alone} replies of this site were readable singly"
-    rows = [
+    return [
         ("Coordinator", single, "Rows, the column that identifies people, how the file is read"),
         ("Other sites", "The centres that the coordinator sends", "Answers of this site"),
         ("The network", "Encrypted messages, their sizes and times", "Their content"),
@@ -279,33 +248,19 @@ def _visibility(site: SiteFacts) -> str:
             "Anything of other sites except centres",
         ),
     ]
-    cells = [tuple(map(escape, row)) for row in rows]
-    return section("Visibility", table(("party", "sees", "does not see"), cells, left=(0, 1, 2)))
 
 
-def _threats(site: SiteFacts) -> str:
-    rows = [
-        (escape(t.threat), escape(t.measure), escape(t.remains), f"<code>{_breakable(t.test)}</code>")
-        for t in threats(site.mode)
-    ]
-    head = ("threat", "measure", "what remains", "test")
-    body = f'<div class="threats">{table(head, rows, left=(0, 1, 2, 3))}</div>'
-    if site.summary is not None:
-        measured = list(site.risks) or [NOT_MEASURED]
-        body += f'<h3 class="next">Risks, measured on this site\'s rows</h3><p>{STAYS}</p>' + _list(measured)
-        body += '<h3 class="next">What the summary table does not promise</h3>' + _list(
-            not_promised(site.summary)
-        )
-    lead = "The tests are part of the package that made this page; make test runs them."
-    return section("Threats and measures", body, lead)
+def _breakable(test: str) -> list[str]:
+    """Return the parts of a test's name between which it may wrap: after a slash, a colon, an underscore.
+
+    >>> _breakable("tests/site/test_log.py::test_it")
+    ['tests/', 'site/', 'test_', 'log.py::', 'test_', 'it']
+    """
+    return re.findall(r".+?(?:/|::|_|$)", test)
 
 
-def _breakable(test: str) -> str:
-    """Return the name of a test that may wrap after a slash, a colon or an underscore, and nowhere else."""
-    return re.sub(r"(/|::|_)", r"\1<wbr>", escape(test))
-
-
-def _attack(site: SiteFacts) -> str:
+def _attack(site: SiteFacts) -> list[str]:
+    """Return sentences on what an attack on the log finds."""
     if site.record is None:
         sentences = ["Nothing has left this site, so there is nothing to attack."]
     elif site.record.exports and not site.record.runs:
@@ -325,22 +280,21 @@ def _attack(site: SiteFacts) -> str:
                 else f"It found {rows} rows; a longer search may find more.",
             ]
         sentences += [found.not_judged] if found.not_judged else []
-    lead = "A reconstruction attack: unpooled site log --attack."
-    return section("Attack on this site's own log", _list(sentences), lead)
+    return sentences
 
 
-def _rules(site: SiteFacts) -> str:
+def _rules(site: SiteFacts) -> list[tuple[str, list[str]]]:
+    """Return the policy in words; nothing if it is unknown."""
     if site.policy is None:
-        return section("The policy", f"<p>{escape(site.policy_from)}</p>")
+        return []
     table = site.settings
     if table is not None and site.summary is not None:
         table = replace(table, min_group_size=site.summary.min_group_size)
-    explained = explain(site.policy, table)
-    body = "".join(f"<h3>{escape(heading)}</h3>{_list(lines)}" for heading, lines in explained)
-    return section("The policy", body, f"In plain words; from {escape(site.policy_from)}.")
+    return explain(site.policy, table)
 
 
-def _digests(site: SiteFacts) -> str:
+def _digests(site: SiteFacts) -> list[tuple[str, str]]:
+    """Return versions and digests by name."""
     items = [
         ("page generated by", f"unpooled {version('unpooled')}"),
         ("site answered with", ", ".join(f"unpooled {v}" for v in site.versions) or "nothing yet"),
@@ -363,29 +317,4 @@ def _digests(site: SiteFacts) -> str:
             items.append(
                 ("privacy budget", f"epsilon {spent['epsilon']:.3g} spent, {spent['remaining']:.3g} left")
             )
-    items += [(f"SHA-256 of {name}", digest) for name, digest in site.files]
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in items)
-    return section("Versions and digests", f'<dl class="digests">{rows}</dl>')
-
-
-def _to_sign() -> str:
-    fields = "".join(_field(f"f{i}", name, lines) for i, (name, lines) in enumerate(_OPEN))
-    signs = "".join(
-        _field(f"s{i}", name, 3) for i, name in enumerate(("Name and function", "Signature", "Date"))
-    )
-    body = f'{fields}<div class="signs">{signs}</div>'
-    lead = "Everything above was generated from the site's folder; you fill in only these fields."
-    return section("To be filled in and signed", body, lead, "sign")
-
-
-def _field(name: str, label: str, lines: int) -> str:
-    """Return a field that grows with its text, so that nothing is cut on paper."""
-    return (
-        f'<div class="field"><span class="label" id="{name}-label">{escape(label)}</span>'
-        f'<div class="write" id="{name}" contenteditable="true" role="textbox" tabindex="0" '
-        f'aria-multiline="true" aria-labelledby="{name}-label" style="--lines: {lines}"></div></div>'
-    )
-
-
-def _list(sentences: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>" if sentences else ""
+    return items + [(f"SHA-256 of {name}", digest) for name, digest in site.files]

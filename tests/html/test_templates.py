@@ -1,0 +1,247 @@
+"""Markup in any value of any template appears as text: every output of every template is tried."""
+
+import random
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from jinja2 import ChoiceLoader, DictLoader, Environment, meta, nodes
+from jinja2.visitor import NodeTransformer
+from tools.check_templates import in_code, in_template
+
+from unpooled.html import rendering
+from unpooled.html.svg import drawing, tag, text
+
+pytestmark = pytest.mark.quick
+
+REPRODUCTION = Path(__file__).parents[2] / "reproduction" / "templates"
+ENVIRONMENT = rendering.environment(REPRODUCTION)
+PAGES = sorted(name for name in ENVIRONMENT.list_templates() if name.endswith(".html"))
+MARKUP = """<hostile a="1">&'" hostile="1" x='<script>hostile()</script><!-- {{ hostile }}"""
+TRIES = 300  # of a page, each with other decisions; a page whose outputs were all reached needs no more
+
+
+class Hostile:
+    """Markup as a value: as text, as a number, in its fields and items, and in what it returns.
+
+    A comparison with it has a random result, so that all branches of a template are tried.
+    """
+
+    def __init__(self, chance):
+        self._chance = chance
+
+    def __str__(self):
+        return MARKUP
+
+    def __format__(self, spec):
+        return MARKUP
+
+    def __getattr__(self, name):
+        if name.startswith("__"):  # it has no ``__html__``: it is not markup
+            raise AttributeError(name)
+        return self
+
+    def __bool__(self):
+        return self._chance.random() < 0.5
+
+    def __len__(self):
+        return self._chance.choice((0, 1, 26))
+
+    def __hash__(self):
+        return 1
+
+    def __call__(self, *_, **__):
+        return self
+
+    def _random(self, _):
+        return self._chance.random() < 0.5
+
+    def _hostile(self, *_):
+        return self
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _random
+    __getitem__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __abs__ = _hostile
+
+
+class Watched(NodeTransformer):
+    """Wraps the outputs and the loops of a template, so that the environment sees their values."""
+
+    def __init__(self, environment, name):
+        self._environment, self._name = environment, name
+
+    def visit_Output(self, node):  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [self._output(child) for child in node.nodes]
+        return node
+
+    def _output(self, child):
+        if isinstance(child, nodes.TemplateData):
+            return child
+        place = f"{self._name}:{child.lineno} {child}"
+        self._environment.outputs.add(place)
+        return self._call("_output", child.lineno, nodes.Const(place), child)
+
+    def visit_For(self, node):  # noqa: N802
+        self.generic_visit(node)
+        width = len(node.target.items) if isinstance(node.target, nodes.Tuple) else 1
+        node.iter = self._call("_loop", node.lineno, node.iter, nodes.Const(width))
+        return node
+
+    @staticmethod
+    def _call(name, line, *values):
+        made = nodes.Call(nodes.Name(name, "load"), list(values), [], None, None)
+        return made.set_lineno(line, override=True) or made
+
+
+class Watching(Environment):
+    """The environment of the pages, with the same escaping, in which hostile values can be anything."""
+
+    def __init__(self, real, chance, loader=None):
+        super().__init__(
+            loader=loader or real.loader,
+            autoescape=real.autoescape,
+            undefined=real.undefined,
+            trim_blocks=real.trim_blocks,
+            lstrip_blocks=real.lstrip_blocks,
+        )
+        self.chance, self.outputs, self.reached, self.hostile = chance, set(), set(), Hostile(chance)
+        self.filters = {name: self._tolerant(function) for name, function in real.filters.items()}
+        self.tests = {name: lambda *_: chance.random() < 0.5 for name in real.tests}
+        self.globals = {
+            **{name: self._tolerant(value) for name, value in real.globals.items() if callable(value)},
+            "_output": self._output,
+            "_loop": self._loop,
+        }
+        self.globals["e"] = self.get_template("elements.html").module
+        sources = {name: self.loader.get_source(self, name)[0] for name in self.list_templates(["html"])}
+        self._trees = {name: real.parse(source) for name, source in sources.items()}
+        self._variables = set().union(*map(meta.find_undeclared_variables, self._trees.values()))
+
+    def _parse(self, source, name, filename):
+        return Watched(self, name).visit(super()._parse(source, name, filename))
+
+    def _output(self, place, value):
+        self.reached.add(place)
+        return value
+
+    def _loop(self, values, width):
+        if not isinstance(values, Hostile):
+            return values
+        return [self.hostile if width == 1 else [self.hostile] * width] * self.chance.randrange(3)
+
+    def _tolerant(self, function):
+        def call(*values, **named):
+            return (
+                self.hostile if self._any(values) or self._any(named.values()) else function(*values, **named)
+            )
+
+        call.__dict__.update(getattr(function, "__dict__", {}))  # what a filter wants as its first argument
+        return call
+
+    @staticmethod
+    def _any(values):
+        return any(isinstance(v, Hostile) or (isinstance(v, list) and Watching._any(v)) for v in values)
+
+    def getitem(self, obj, argument):
+        return self.hostile if isinstance(argument, Hostile) else super().getitem(obj, argument)
+
+    def render_hostile(self, name):
+        """Return a template, and the results of its macros, with hostile values for all variables."""
+        values = {variable: self.hostile for variable in self._variables if variable not in self.globals}
+        module = self.get_template(name).make_module(values)
+        parts = [self.get_template(name).render(values), str(module)]
+        for macro in self._trees[name].find_all(nodes.Macro):
+            given = {argument.name: self.hostile for argument in macro.args}
+            if any(used.name == "caller" for used in macro.find_all(nodes.Name)):
+                given["caller"] = self.hostile
+            parts.append(str(getattr(module, macro.name)(**given)))
+        return "\n".join(parts)
+
+
+class Found(HTMLParser):
+    """The hostile elements and attributes of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self._script = [], False
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        names = [tag, *(name for name, _ in attributes)]
+        self.found += [name for name in names if "hostile" in name]
+        self._script = tag == "script"
+
+    def handle_endtag(self, tag):
+        self._script = False
+
+    def handle_data(self, data):
+        if self._script and "hostile" in data:
+            self.found.append("script")
+
+    def handle_comment(self, data):
+        self.found += ["comment"] if "hostile" in data else []
+
+
+def rendered_hostile(environment, name):
+    """Return what is unescaped in a template, and its outputs that were never reached."""
+    found = set()
+    for _ in range(TRIES):
+        page = environment.render_hostile(name)
+        found.update(Found(page).found)
+        own = {place for place in environment.outputs if place.startswith(f"{name}:")}
+        if own <= environment.reached:
+            break
+    return found, own - environment.reached
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_markup_in_every_variable_is_text(name):
+    assert ENVIRONMENT.autoescape is True
+    found, missed = rendered_hostile(Watching(ENVIRONMENT, random.Random(name)), name)
+    assert found == set()
+    assert missed == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<p>{{ value|safe }}</p>",
+        "<p>{% autoescape false %}{{ value }}{% endautoescape %}</p>",
+        "<p title={{ value }}>a</p>",
+        "{% for one in values %}{% if one.name == 'b' %}{{ one|safe }}{% endif %}{% endfor %}",
+        "{% macro m(a) %}{{ a|safe }}{% endmacro %}{{ m(value) }}",
+    ],
+)
+def test_a_template_that_does_not_escape_is_found(source):
+    loader = ChoiceLoader([DictLoader({"bad.html": source}), ENVIRONMENT.loader])
+    environment = Watching(ENVIRONMENT, random.Random(0), loader)
+    environment.filters["safe"] = ENVIRONMENT.filters["safe"]
+    assert rendered_hostile(environment, "bad.html")[0]
+    assert list(in_template(source))
+
+
+def test_code_that_marks_text_as_markup_is_found(tmp_path):
+    path = tmp_path / "page.py"
+    for source in (
+        "from markupsafe import Markup\n",
+        "class A:\n    def __html__(self):\n        return ''\n",
+        "Environment(autoescape=False)\n",
+    ):
+        path.write_text(source, encoding="utf-8")
+        assert list(in_code(path)), source
+    path.write_text("# Markup\nEnvironment(autoescape=True)\n", encoding="utf-8")
+    assert list(in_code(path)) == []
+
+
+def test_a_chart_escapes_texts_values_and_labels():
+    drawn = drawing(
+        10, 10, [text(1.0, 2.0, MARKUP, MARKUP), tag("g", tag("title", MARKUP), id=MARKUP)], MARKUP
+    )
+    assert Found(drawn).found == []
+    assert drawn.count("&lt;hostile") == 5
+
+
+def test_an_unknown_name_is_an_error():
+    with pytest.raises(Exception, match="'headline' is undefined"):
+        rendering.render("notebook.html", head=[], rows=[], left=())
