@@ -1,6 +1,7 @@
 """Markup in any value of any template appears as text: every output of every template is tried."""
 
 import random
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +19,7 @@ REPRODUCTION = Path(__file__).parents[2] / "reproduction" / "templates"
 ENVIRONMENT = rendering.environment(REPRODUCTION)
 PAGES = sorted(name for name in ENVIRONMENT.list_templates() if name.endswith(".html"))
 MARKUP = """<hostile a="1">&'" hostile="1" x='<script>hostile()</script><!-- {{ hostile }}"""
+FRAME = ("{{ section }}-heading",)  # a heading in the section that the script of live.html replaces
 TRIES = 300  # of a page, each with other decisions; a page whose outputs were all reached needs no more
 
 
@@ -245,3 +247,11 @@ def test_a_chart_escapes_texts_values_and_labels():
 def test_an_unknown_name_is_an_error():
     with pytest.raises(Exception, match="'headline' is undefined"):
         rendering.render("notebook.html", head=[], rows=[], left=())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_and_labels_of_a_template_have_targets(name):
+    source = ENVIRONMENT.loader.get_source(ENVIRONMENT, name)[0]
+    pointed = re.findall(r'href="#([^"]+)"', source) + re.findall(r'aria-labelledby="([^"]+)"', source)
+    assert [one for one in pointed if f'id="{one}"' not in source and one not in FRAME] == []
+    assert "javascript:" not in source
