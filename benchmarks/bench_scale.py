@@ -1,12 +1,12 @@
-"""docs/scale.md: the cost of trees of very many members. ``python -m benchmarks.bench_scale [--out FILE]``.
+"""The cost of trees of very many members, a part of docs/workers.md. ``python -m benchmarks.bench_scale``.
 
 Measured here, with real messages: bytes of a query and an answer, and the CPU time of a relay and of a site.
 The network is not measured but assumed: delays, loss, members that are away. A model of both predicts the
 time of a round trip; it is checked against 10,000 sites with real messages and simulated clocks.
 """
 
-import argparse
 import datetime
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,8 @@ from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 
-PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[1] / "docs" / "workers.md"
+PART = re.compile(r"(?<=<!-- scale: python -m benchmarks.bench_scale -->\n)(.*?)(?=<!-- end -->)", re.S)
 ROWS, D, K = 20, 16, 10
 MEDIAN, SPREAD = 0.05, 0.8  # seconds of one way, lognormal: 5% take more than 0.19 s
 LOSS, AGAIN = 0.01, 1.0  # share of messages that are lost, and seconds until they are sent again
@@ -241,21 +242,17 @@ def table(costs: Costs) -> str:
     return "\n".join(lines)
 
 
-def page(costs: Costs) -> str:
+def part(costs: Costs) -> str:
+    """The part of the page that is measured."""
     import os
 
     proof, _ = checked(costs)
     load = os.getloadavg()[0]
-    return f"""# Scale: trees of up to ten million members
+    return f"""`python -m benchmarks.bench_scale` measured this on {datetime.date.today()}, with a load of
+{load:.0f} on {os.cpu_count()} cores. The numbers come from a model, which is fitted to measurements and
+checked against a simulation. Nobody has run ten million members.
 
-`python -m benchmarks.bench_scale` wrote this page on {datetime.date.today()}, with a load of {load:.0f} on
-{os.cpu_count()} cores. The numbers come from a model, which is fitted to measurements and checked against a
-simulation. Nobody has run ten million members.
-
-See [federations of federations](relays.md) for how to set up a tree, and [rows on workers](workers.md) for a
-site that is larger than a machine.
-
-## Predictions of the model
+### Predictions of the model
 
 {table(costs)}
 
@@ -265,9 +262,9 @@ site that is larger than a machine.
   {AGAIN:.0f} s. A `--deadline` and a quorum below 1 trade these sites for time.
 - **Bytes and CPU time are small**: the busiest relay reads its own members only, at any size of the tree.
 - The engine between machines has costs of its own for every connection
-  ([processes, locks and many sites](deployment/processes.md)); they are not in this model.
+  ([many sites](deployment/operation.md#many-sites)); they are not in this model.
 
-## Measured: bytes and CPU time
+### Measured: bytes and CPU time
 
 One round trip of Lloyd with {K} clusters and {D} columns, with real messages. Times are CPU times, the
 minimum of some round trips.
@@ -280,21 +277,21 @@ minimum of some round trips.
 | time of the relay, for one member | {1e6 * costs.relay:.0f} us |
 | time of a site with {ROWS} rows | {1e6 * costs.site:.0f} us |
 
-## Assumed: the network
+### Assumed: the network
 
 - A message takes {1e3 * MEDIAN:.0f} ms one way at the median (lognormal, sigma {SPREAD}).
 - {100 * LOSS:.0f}% of messages are lost, and sent again after {AGAIN:.0f} s.
 - {100 * AWAY:.0f}% of the sites are away at any time, which their relay learns at once.
 - A relay has 100 Mbit/s and one core, and is never away.
 
-## The model
+### The model
 
 A query takes one round trip for each level of the tree. A relay waits for the slowest of its members that are
 present: the distribution function of that time is that of one member to the power of their number. A relay
 above adds the same for its own members. One core reads the answers as they arrive, so a round trip takes at
 least the time to read all of them. The model uses the mean number of members that are present.
 
-## The model beside a simulated network
+### The model beside a simulated network
 
 100 relays of 100 sites in one process. Every message is real and encoded, and sums are exact; clocks are
 simulated.
@@ -304,11 +301,9 @@ simulated.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=PAGE)
-    out = parser.parse_args().out
-    out.write_text(page(measured()))
-    print(f"written: {out}")
+    before, _, after = PART.split(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(f"{before}{part(measured())}{after}", encoding="utf-8")
+    print(f"written: {PAGE}")
 
 
 if __name__ == "__main__":

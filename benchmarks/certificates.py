@@ -1,4 +1,4 @@
-"""docs/certificates.md, written from runs: certificates of 20 sets of rows, and optima of small ones.
+"""The measured part of docs/exact.md: certificates of 20 sets of rows, and optima of small ones.
 
 ``python -m benchmarks.certificates`` computes all of them in some minutes on one core;
 ``python -m benchmarks.certificates iris ruspini:8 50000`` only the sets with these words, numbers of rows or
@@ -6,6 +6,7 @@ k, and replaces their lines in the page. Times are the process's own CPU seconds
 """
 
 import csv
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,9 @@ from unpooled.typing import FloatArray
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("age", "trestbps", "chol", "thalach")
+PART = re.compile(
+    r"(?<=<!-- certificates: python -m benchmarks.certificates -->\n)(.*?)(?=<!-- end -->)", re.S
+)
 SITES = 5  # that share the rows of a set of 1000 or more
 
 # E. H. Ruspini: Numerical methods for fuzzy clustering, Information Sciences 2, 1970
@@ -176,9 +180,9 @@ def key(line: str) -> Key:
     return name, number, k
 
 
-def measured(page: str) -> tuple[dict[Key, str], dict[Key, str]]:
-    """The lines of the two tables of a page."""
-    parts = page.split("## ")
+def measured(text: str) -> tuple[dict[Key, str], dict[Key, str]]:
+    """The lines of the two tables of the measured part."""
+    parts = text.split("### ")
     return tuple(  # type: ignore[return-value]
         {key(line): line for line in part.splitlines() if line.startswith("| ") and key(line)[2].isdigit()}
         for part in (parts[1], parts[2])
@@ -218,18 +222,14 @@ def in_order(problems: tuple[Problem, ...], found: dict[Key, str]) -> tuple[str,
     return "\n".join(found[one] for one in wanted if one in found), lacking
 
 
-def page(certificates: dict[Key, str], optima: dict[Key, str]) -> str:
+def measured_part(certificates: dict[Key, str], optima: dict[Key, str]) -> str:
+    """The measured part of the page."""
     table, lacking = in_order(CERTIFIED, certificates)
     small, unsolved = in_order(SOLVED, optima)
     missing = "; ".join([*lacking, *unsolved])
     above = "\n".join(f"- {line}" for line in large(certificates.values())) or "- none"
-    return f"""# Certificates, measured
-
-`python -m benchmarks.certificates` writes this page; no number is typed. The lines may come from several
-runs, because the command measures all sets or only those that it is given. See [exact k-means and
-certificates](exact.md) for what a certificate is and what it costs.
-{f"{chr(10)}Not measured yet: {missing}.{chr(10)}" if missing else ""}
-## Upper bounds on a possible improvement
+    note = f"Not measured yet: {missing}.\n\n" if missing else ""
+    return f"""{note}### Upper bounds on a possible improvement
 
 "3%" means that no clustering of these rows into k groups has an inertia that is more than 3% lower. The table
 has the bound for the rows at one site and, from 1000 rows on, for the same rows divided at random over
@@ -252,7 +252,7 @@ each): no sum over these sites can leave a smaller one. Two reasons make the bou
 - Rows that are uniform in a square have no groups. 200 of them have their best 10 centres elsewhere than the
   next 200, so each site's own centres fit its few rows much better than common centres could.
 
-## Small sets, solved
+### Small sets, solved
 
 `exact_kmeans` with a limit of 60 seconds. "proved" means that no clustering is better by more than a
 billionth.
@@ -264,15 +264,16 @@ billionth.
 
 
 def main() -> None:
-    which, path = tuple(sys.argv[1:]), ROOT / "docs" / "certificates.md"
-    tables = measured(path.read_text(encoding="utf-8"))
+    which, path = tuple(sys.argv[1:]), ROOT / "docs" / "exact.md"
+    before, text, after = PART.split(path.read_text(encoding="utf-8"))
+    tables = measured(text)
     for found, problems, line in ((tables[0], CERTIFIED, certified), (tables[1], SOLVED, solved)):
         for problem in problems:
             if selected(problem, which):
                 cells = line(problem)
                 print(cells, flush=True)
                 found[key(cells)] = cells
-                path.write_text(page(*tables), encoding="utf-8")
+                path.write_text(f"{before}{measured_part(*tables)}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

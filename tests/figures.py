@@ -1,6 +1,6 @@
-"""The pictures of the gallery: what a page's code saves, made small and fit for light and dark pages.
+"""The pictures of the gallery: what its code saves, made small and fit for light and dark pages.
 
-A page of docs/gallery saves its pictures with ``savefig("name.svg")`` and shows them as ``![...](name.svg)``.
+docs/gallery/index.md saves its pictures with ``savefig("name.svg")`` and shows them as ``![...](name.svg)``.
 ``python tests/pages.py`` keeps them beside the page; the tests compare what is written in them.
 """
 
@@ -63,7 +63,7 @@ def words(svg: str) -> list[str]:
 def keep(page: Path, folder: Path) -> None:
     """Keep the pictures that a run of the page saved in ``folder`` beside the page."""
     if page.parent == GALLERY:
-        for name in pictures(page) if page.stem != "index" else ():
+        for name in pictures(page):
             text = small((folder / name).read_text(encoding="utf-8"))
             (GALLERY / name).write_text(text, encoding="utf-8")
 

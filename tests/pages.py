@@ -101,8 +101,10 @@ def with_methods(text: str) -> str:
     rows = ["| use it when | method | the coordinator needs |", "|---|---|---|"]
     for method in list_methods():
         if method.__module__.startswith("unpooled."):
-            page = method.__module__.rpartition(".")[2]
-            rows.append(f"| {method.advice} | [`{method.method}`](methods/{page}.md) | {method.visibility} |")
+            page = f"methods/{method.__module__.rpartition('.')[2]}.md"
+            if not (ROOT / "docs" / page).exists():
+                page = f"methods/published.md#{method.method}"
+            rows.append(f"| {method.advice} | [`{method.method}`]({page}) | {method.visibility} |")
     table = "\n".join(rows)
     return _METHODS.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text)
 

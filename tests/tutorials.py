@@ -1,4 +1,4 @@
-"""The tutorials as programs: their commands, and the output that each page shows for them.
+"""The first tutorial as a program: its commands, and the output that the page shows for them.
 
 The lines of an ``sh`` block are run one after the other; a ``text`` block right after it is what they print.
 ``python tests/tutorials.py`` runs them and writes the outputs in, so that none is typed by hand.
@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from pages import ROOT, refresh, with_outputs
 
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-ROLES = [ROOT / "docs" / f"{name}.md" for name in ("analyst", "officer-start", "it", "researcher")]
+TUTORIALS = [ROOT / "docs" / "tutorials" / "first-report.md"]
 _BLOCK = re.compile(r"^```sh\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
 _ABOUT = re.compile(r"^# .*?^written: ", re.M | re.S)  # the description of an example
 
@@ -35,18 +34,15 @@ def commands(page: Path) -> list[Commands]:
 
 def printed(page: Path) -> list[str]:
     """Run a page's commands in the current folder, and give what each block prints."""
-    from reproduction.command_line import app as reproduction
-
     from unpooled.app.cli import app
 
-    programs = {"unpooled": app, "python -m reproduction": reproduction}
     outputs = []
     for block in commands(page):
         output = ""
         for line in block.lines:
-            program = next(name for name in programs if line.startswith(f"{name} "))
-            words = shlex.split(line.removeprefix(program))
-            done = CliRunner(env={"COLUMNS": "110"}).invoke(programs[program], words)
+            program, *words = shlex.split(line)
+            assert program == "unpooled", line
+            done = CliRunner(env={"COLUMNS": "110"}).invoke(app, words)
             assert done.exit_code == 0, (line, done.stderr, done.exception)
             output += _ABOUT.sub("written: ", done.stdout)
         outputs.append("\n".join(row.rstrip() for row in output.splitlines()) + "\n")

@@ -28,50 +28,45 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)]*)?\))")
 _ONLY_HERE = re.compile(r"<!-- site:\s(.*?)-->", re.S)
 _FENCE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 
-# Parts of the navigation, and the pages in each. A page of docs that is named nowhere is in the last part.
+# Parts of the navigation, and the pages in each. A page of docs that is named nowhere is an explanation.
 PARTS: dict[str, list[str]] = {
-    "Start": ["index.md", "analyst.md", "officer-start.md", "it.md", "researcher.md", "method-author.md"],
-    "Analyse": [
-        "files.md",
-        "tutorials/penguins.md",
-        "tutorials/heart.md",
-        "cluster.md",
-        "sources.md",
-        "tutorial.md",
-        "exact.md",
-        "certificates.md",
-    ],
-    "Gallery": ["gallery/index.md", "gallery/*"],
-    "Answer for data": [
+    "Start": ["index.md", "install.md"],
+    "Tutorials": [
+        "tutorials/first-report.md",
         "officer.md",
-        "policy.md",
-        "studies.md",
-        "review.md",
-        "summary-table.md",
-        "privacy.md",
-        "secure-sums.md",
-        "leakage.md",
+        "tutorials/federation.md",
+        "tutorials/python.md",
     ],
-    "Between machines": [
-        "deployment/by-email.md",
+    "How-to": [
+        "files.md",
+        "cluster.md",
+        "policy.md",
+        "summary-table.md",
+        "review.md",
         "deployment/index.md",
-        "deployment/first-run.md",
+        "deployment/operation.md",
         "deployment/*",
         "deployment/examples/*",
         "relays.md",
-    ],
-    "Methods": [
-        "methods.md",
-        "methods/*",
-        "reproduce.md",
-        "results.md",
-        "papers/*",
-        "speed.md",
-        "data.md",
+        "workers.md",
         "extending.md",
     ],
-    "Reference": ["reference/index.md", "reference/*"],
-    "About": ["comparison.md", "architecture.md", "glossary.md", "*", "project/*"],
+    "Explanation": [
+        "privacy.md",
+        "secure-sums.md",
+        "methods.md",
+        "methods/lloyd.md",
+        "methods/missing.md",
+        "methods/private.md",
+        "methods/*",
+        "exact.md",
+        "comparison.md",
+        "architecture.md",
+        "*",
+    ],
+    "Reference": ["reference/index.md", "reference/*", "glossary.md"],
+    "Evidence": ["results.md", "reproduce.md", "papers/*", "leakage.md", "speed.md", "gallery/index.md"],
+    "Project": ["project/*"],
 }
 
 

@@ -13,14 +13,15 @@ from typer.testing import CliRunner
 from pages import ROOT
 from unpooled.app.cli import app
 
-PAGE = (ROOT / "docs" / "deployment" / "by-email.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "federation.md").read_text(encoding="utf-8")
+BY_EMAIL = PAGE.partition("\n## By e-mail\n")[2].partition("\n## ")[0]
 HOSPITALS = {"Hospital A": "cleveland", "Hospital B": "hungarian"}
 
 
 def steps():
     """(person, commands) for every block of commands of the page."""
     blocks = []
-    for part in re.split(r"^## ", PAGE, flags=re.M):
+    for part in re.split(r"^### ", BY_EMAIL, flags=re.M):
         person = part.partition(":")[0]
         blocks += [(person, block.splitlines()) for block in re.findall(r"```sh\n(.*?)```", part, re.S)]
     return blocks
@@ -46,7 +47,7 @@ def machines(tmp_path):
 def test_the_page_as_three_people(machines, monkeypatch):
     (_, installed), *blocks = steps()
     assert installed == ["pip install '.[secure]'"]
-    study = re.search(r"```toml\n(.*?)```", PAGE, re.S)[1]
+    study = re.search(r"```toml\n(.*?)```", BY_EMAIL, re.S)[1]
     shown = {}
     for number, (person, lines) in enumerate(blocks):
         monkeypatch.chdir(machines[person])
@@ -96,7 +97,7 @@ def check_result(machines, monkeypatch):
 
 
 def test_the_page_counts_its_commands():
-    table = re.search(r"commands, after the installation \| (\d+) \| (\d+)", PAGE)
+    each = re.search(r"\| commands \| (\d+) for each person \|", PAGE)
     blocks = steps()[1:]
     count = {person: sum(len(lines) for one, lines in blocks if one == person) for person, _ in blocks}
-    assert count == {"Coordinator": int(table[1]), **dict.fromkeys(HOSPITALS, int(table[2]))}
+    assert count == dict.fromkeys(("Coordinator", *HOSPITALS), int(each[1]))

@@ -29,7 +29,7 @@ def test_python_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for block, output in zip(blocks(page), printed(page), strict=True):
         assert output == (block.output or ""), f"{name_of(page)}, line {block.line}"
-    if page.parent == figures.GALLERY and page.stem != "index":
+    if page.parent == figures.GALLERY:
         figures.check(page, tmp_path)
 
 
@@ -42,15 +42,12 @@ def test_links_of_a_page_lead_somewhere(page):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
-def test_every_page_is_in_the_index_or_that_of_the_methods_or_the_gallery():
+def test_every_page_is_in_the_index_or_that_of_the_methods():
     docs = ROOT / "docs"
-    lists = {"methods": "methods.md", "gallery": "gallery/index.md"}
     for page in DOCS:
-        index = docs / lists.get(page.parent.name, "index.md")
-        index = docs / "index.md" if page == index else index
+        index = docs / ("methods.md" if page.parent.name == "methods" else "index.md")
         if page != index:
-            start = index.parent if page.parent == index.parent else docs
-            assert f"]({page.relative_to(start)})" in index.read_text(encoding="utf-8"), page
+            assert f"]({page.relative_to(docs)}" in index.read_text(encoding="utf-8"), page
 
 
 def test_the_table_of_methods_is_what_they_say_of_themselves():

@@ -17,5 +17,5 @@ def test_cells_show_what_the_notebook_shows(page, tmp_path, monkeypatch):
     assert content["nbformat"] == 4
 
 
-def test_there_are_three():
-    assert [page.stem for page in NOTEBOOKS] == ["cohort", "heart", "penguins"]
+def test_there_is_one():
+    assert [page.stem for page in NOTEBOOKS] == ["cohort"]

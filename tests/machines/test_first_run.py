@@ -1,4 +1,4 @@
-"""The commands of the page about a first run, in its order, each person in a folder of their own."""
+"""The commands of a first live run, in the order of the tutorial, each person in a folder of their own."""
 
 import csv
 import json
@@ -12,14 +12,15 @@ import pytest
 from machines.network import Network, reserved_port, until
 from unpooled.site.study_store import StudyFolder
 
-PAGE = Path(__file__).parents[2] / "docs" / "deployment" / "first-run.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "federation.md"
 PLACE = "coordinator.example.org:8002"
 
 
 def steps():
     """(person, command) for every command of the page."""
     person, commands = "everybody", []
-    for part in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.M):
+    live = PAGE.read_text(encoding="utf-8").partition("\n## Live\n")[2]
+    for part in re.split(r"^### ", live, flags=re.M):
         if commands or part.startswith("Coordinator"):
             person = part.split(":")[0]
         for block in re.findall(r"```sh\n(.*?)```", part, re.S):
