@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 from unpooled.app.cli import app
@@ -121,9 +122,17 @@ def write_reports(folder: Path) -> None:
     folder.mkdir()
     work = folder.parent.parent / "heart"
     work.mkdir()
-    with contextlib.chdir(work), contextlib.redirect_stdout(io.StringIO()):
+    register = {
+        "UNPOOLED_REGISTER": str(work / "register")
+    }  # a site of this example, and of nobody's machine
+    with (
+        contextlib.chdir(work),
+        contextlib.redirect_stdout(io.StringIO()),
+        mock.patch.dict(os.environ, register),
+    ):
         for words in COMMANDS:
-            app(list(words), prog_name="unpooled", standalone_mode=False)
+            if code := app(list(words), prog_name="unpooled", standalone_mode=False):
+                raise SystemExit(f"unpooled {' '.join(words)} ended with exit code {code}")
     for name in ("heart.html", "summary-table.html"):
         shutil.copyfile(work / name, folder / name)
 

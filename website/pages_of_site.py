@@ -39,6 +39,7 @@ PARTS: dict[str, list[str]] = {
     ],
     "How-to": [
         "files.md",
+        "sources.md",
         "cluster.md",
         "policy.md",
         "summary-table.md",
