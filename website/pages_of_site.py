@@ -54,6 +54,7 @@ PARTS: dict[str, list[str]] = {
     ],
     "Explanation": [
         "privacy.md",
+        "threats.md",
         "secure-sums.md",
         "methods.md",
         "methods/lloyd.md",
