@@ -252,7 +252,8 @@ version.
 
 How much do the messages of federated k-means reveal? Holzer, Jacob and Kavane leave it to future work
 "to investigate whether one could recover at least parts of the local data by collecting the centroids and
-weights over time" (section 2.5). This page counts the rows that an attack reconstructs.
+weights over time" (section 2.5). Breaking Privacy in Federated Clustering (TAR, arXiv:2511.07073, 2025)
+reconstructs exact rows from the sums of all rounds. This page counts the rows that an attack reconstructs.
 
 ## The attack
 
