@@ -40,6 +40,7 @@ from unpooled.protocol.questions.fuzzy_sums import (
     AskFuzzySums,
 )
 from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
+from unpooled.protocol.questions.outcome_sums import AskOutcomes
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
@@ -101,6 +102,7 @@ def samples(seed: int):
         AskBorders(c),
         AskCrossing(c, R),
         AskProfile(c),
+        AskOutcomes(c, 1),  # the last column is an outcome
         AskCovariance(c[0]),
         AskObservedMoments(),
         AskObservedMoments(c[0]),

@@ -898,7 +898,7 @@ AFTER = [
         named_numbers(tailed(), (*NAMES, "crp")),
         used=(*NAMES, "crp"),
         truth=tailed,
-        notices=("crp: .*--scale crp=log",),
+        notices=("crp \\(.*--scale crp=rank",),
     ),
     Kind(
         "a long tail, by --scale",

@@ -401,7 +401,8 @@ def test_a_certificate_is_that_of_the_command(tables, tmp_path):
         ({"north": pandas.DataFrame({"a": []})}, "no rows"),
         ({"north": np.zeros(3)}, "site north: the array has shape"),
         ({"north": np.array([[1j]])}, "site north, column x0: complex128"),
-        ({3: pandas.DataFrame({"a": [1]})}, "a site's name must be text"),
+        ({3.5: pandas.DataFrame({"a": [1]})}, "a site's name must be text or a whole number"),
+        ({3: pandas.DataFrame({"a": [1]}), "3": pandas.DataFrame({"a": [1]})}, "two sites are named 3"),
     ],
 )
 def test_a_wrong_table_is_named(wrong, message, tmp_path):

@@ -1,6 +1,7 @@
 """``unpooled.cluster``: the job of ``unpooled fit`` from Python, on tables in memory, files or databases."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from unpooled.app.cluster_arguments import (
     check_kinds,
     ks_of,
     named_in_python,
+    named_sites,
     names_of,
     recoded,
     scales_of,
@@ -18,7 +20,7 @@ from unpooled.app.cluster_arguments import (
     three_of,
 )
 from unpooled.app.job import Job
-from unpooled.app.model import Model
+from unpooled.app.model import Model, unknown_categories
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.progress import progress as line_of_progress
 from unpooled.app.result import ClusterResult, JobResult
@@ -30,7 +32,7 @@ from unpooled.data.table import plain_name
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.storage.atomic_files import write_atomically
-from unpooled.typing import IntArray
+from unpooled.typing import FloatArray, IntArray
 
 Names = str | Sequence[str]
 
@@ -41,6 +43,7 @@ def cluster(
     n_clusters: int | str | Iterable[int] = "auto",
     *,
     columns: Names = "same",
+    outcomes: Names = (),
     exclude: Names = (),
     categorical: Names = (),
     numbers: Names = (),
@@ -100,6 +103,8 @@ def cluster(
     columns : str or list of str
         ``"same"``: all sites must have the same columns; ``"common"`` takes those that all have; ``"any"``
         takes all; or the names of the columns to cluster.
+    outcomes : str or list of str
+        The columns that describe the clusters and do not count in the distance.
     exclude : str or list of str
         The columns that are not read.
     categorical : str or list of str
@@ -210,10 +215,10 @@ def cluster(
         )
     if not sites:
         raise InputError('data has no site. Pass a table by site, {"north": table, "south": ...}')
-    for name in sites:
-        if not isinstance(name, str) or not name:
-            raise InputError(f"a site's name must be text, got {name!r}")
+    sites = named_sites(sites)
     check_kinds(locals())
+    if "=" in scale:
+        raise InputError(f"scale is one scale for all columns. Use --scale '{scale}'.")
     chosen = columns if isinstance(columns, str) and columns in ("same", "common", "any") else None
     job = Job.from_options(
         tuple(sites),
@@ -244,6 +249,7 @@ def cluster(
         ),
         PreparationOptions(
             columns=names_of("columns", columns) if chosen is None else chosen,
+            outcomes=names_of("outcomes", outcomes),
             scale=scale,
             scales=scales_of(scales or {}),
             bounds=bounds_of(bounds or {}),
@@ -367,7 +373,32 @@ class Result:
         """Return the cluster of every row of a new table, from 1, the largest; 0 for rows left out."""
         job = self.job_result.job
         rows = read_table(table, self.model.reading(job.reading), "new rows")
+        for sentence in unknown_categories(self.model, rows):
+            warnings.warn(sentence, stacklevel=3)
         return self.model.predict(rows, lacking=job.preparation_options.columns == "any").clusters
+
+    @named_in_python
+    def memberships(self, table: object) -> FloatArray:
+        """Return the memberships (n, k) of the rows of a new table in fuzzy clusters; nan for rows left out.
+
+        Parameters
+        ----------
+        table : object
+            The rows, as for ``predict``.
+
+        Returns
+        -------
+        numpy.ndarray
+            A row for every row of the table, which sums to 1.
+
+        Raises
+        ------
+        InputError
+            If the method was not ``"fuzzy"``.
+        """
+        return self.model.memberships(
+            read_table(table, self.model.reading(self.job_result.job.reading), "new rows")
+        )
 
     @named_in_python
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:

@@ -90,6 +90,19 @@ def three_of(given: object) -> tuple[str, str, str] | None:
     return three[0], three[1], three[2]
 
 
+def named_sites(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the data by the names of sites. Whole numbers, as of ``groupby``, are names too."""
+    named: dict[str, Any] = {}
+    for key, data in given.items():
+        is_number = isinstance(key, numbers.Integral) and not isinstance(key, bool)
+        if not (isinstance(key, str) and key) and not is_number:
+            raise InputError(f"a site's name must be text or a whole number, got {key!r}")
+        if str(key) in named:
+            raise InputError(f"two sites are named {key}")
+        named[str(key)] = data
+    return named
+
+
 def scales_of(given: object) -> tuple[tuple[str, str], ...]:
     """Return (column, scale) for each of {"income": "log"}."""
     if not isinstance(given, Mapping):
@@ -108,8 +121,9 @@ def bounds_of(given: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, floa
 # ---------------------------------------------------------------- messages
 
 _ARGUMENTS = {
-    "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
-    "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share", "method",
+    "outcomes", "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet",
+    "delimiter", "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share",
+    "method",
     "restarts", "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person",
     "one-row-per-person", "not-a-person", "sensitive", "diverse", "log", "consumption", "min-cluster-size",
     "epsilon", "delta", "rows", "force", "overwrite",
@@ -131,6 +145,8 @@ def in_python(text: str) -> str:
     ('exclude="bmi" leaves it out', 'recode={"sex": {"M": "male", "F": "female"}} reads them')
     >>> in_python("--scale crp=rank takes ranks"), in_python("already exists. Use --overwrite to replace it.")
     ('scales={"crp": "rank"} takes ranks', 'already exists. Use overwrite=True to replace it.')
+    >>> in_python("--scale robust,crp=rank,ldh=log")
+    'scale="robust", scales={"crp": "rank", "ldh": "log"}'
     """
     return _OPTION.sub(_as_argument, text)
 
@@ -155,7 +171,10 @@ def _as_argument(found: "re.Match[str]") -> str:
         )
         return f'recode={{"{column}": {{{listed}}}}}{rest}'
     if option == "scale" and "=" in value:
-        return 'scales={{"{}": "{}"}}'.format(*value.split("=", 1)) + rest
+        parts = [part.rpartition("=") for part in value.split(",")]
+        common = [f'scale="{scale}", ' for column, _, scale in parts if not column]
+        own = ", ".join(f'"{column}": "{scale}"' for column, _, scale in parts if column)
+        return f"{''.join(common)}scales={{{own}}}{rest}"
     if option == "bounds" and "=" in value:
         column, _, span = value.partition("=")
         return f'bounds={{"{column}": ({span.replace(":", ", ")})}}{rest}'

@@ -94,6 +94,7 @@ class Job:
     remote: RemoteRunOptions | None = None  # None: the files are sites in this process
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     certify: str = ""  # the effort of a certificate; "": none
+    names: str = ""  # a file with names of columns, or the folder of an earlier run, whose names are kept
     dask: str = ""  # the address of a Dask scheduler, whose workers read the files; "": this process does
     begun: str = ""  # the date, as 2026-11-16; stored beside the job, because it does not change the result
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
@@ -124,8 +125,12 @@ class Job:
                     "--diverse, --log and --consumption are options of summary tables. Add --protect summary."
                 )
             summary = None
+        if summary is not None:
+            outcomes = tuple(f"log({n})" if n in summary.log else n for n in preparation_options.outcomes)
+            preparation_options = dataclasses.replace(preparation_options, outcomes=outcomes)
         if not isinstance(preparation_options.columns, str):
-            reading = dataclasses.replace(reading, columns=preparation_options.columns)
+            read = (*preparation_options.columns, *preparation_options.outcomes)
+            reading = dataclasses.replace(reading, columns=read)
             if summary is not None:  # groups depend on the columns, some of which the table renames
                 log, names = summary.log, preparation_options.columns
                 summary = dataclasses.replace(summary, columns=names)
@@ -241,6 +246,7 @@ class Job:
         options = (
             ("--site-column", r.site_column, None),
             ("--columns", columns, "same"),
+            ("--outcomes", ",".join(w.outcomes), ""),
             ("--exclude", ",".join(r.exclude), ""),
             ("--categorical", ",".join(r.categorical), ""),
             ("--delimiter", r.delimiter, None),
@@ -274,6 +280,7 @@ class Job:
             ("--delta", self.delta, default.delta),
             ("--rows", self.rows, None),
             ("--certify", self.certify, ""),
+            ("--names", self.names, ""),
             ("--dask", self.dask, ""),
         )
         for option, value, usual in options:

@@ -1,6 +1,7 @@
 """The sites of a job in this process: its sources are read, and what is left out of them is noted."""
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,8 @@ class ReadingFacts:
         )
 
 
+# larger tables are searched for columns that identify people only where a summary table is made of them
+_MAX_ROWS_SEARCHED = 50_000
 NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sources
 
 
@@ -92,8 +95,8 @@ def local_sites(job: Job, threads: int | None = None) -> LocalSites:
                 left_out.__setitem__,
                 blank_rows.__setitem__,
             )
+            warning = repeated_people(tables, job)
             if job.protect == "summary":
-                warning = repeated_people(tables, job.summary or SummarySettings())
                 rows = _summary_tables(job, tables, left_out)
         if job.secure:
             federation = LocalFederation.from_rows(
@@ -130,7 +133,7 @@ def _summary_tables(
     summaries = {}
     for name, table in tables.items():
         try:
-            summaries[name] = microaggregate(table, job.summary)
+            summaries[name] = microaggregate(table, _settings(job, table))
         except TooFewPeopleError as error:
             left_out[name] = str(error)
         except InputError as error:
@@ -140,16 +143,40 @@ def _summary_tables(
     return summaries
 
 
-def repeated_people(tables: Mapping[str, Table], settings: SummarySettings) -> str:
-    """Return a warning about the first site with columns that seem to identify people; "" if none has."""
+def _settings(job: Job, table: Table) -> SummarySettings:
+    """The settings of a site's summary table, in which outcomes do not count in the grouping either."""
+    settings, outcomes = job.summary or SummarySettings(), job.preparation_options.outcomes
+    named = (n for n in table.names if n in outcomes or f"log({n})" in outcomes)
+    more = tuple(name for name in named if name not in settings.ungrouped)
+    return dataclasses.replace(settings, sensitive=(*settings.sensitive, *more))
+
+
+def repeated_people(tables: Mapping[str, Table], job: Job) -> str:
+    """Return a warning about the first site with columns that seem to identify people; "" if none has.
+
+    Clusters of rows that are not independent look reproduced: a person's rows are in both halves.
+    """
+    settings = job.summary or SummarySettings()
     if settings.person:
         return ""
     for site, table in tables.items():
+        if job.protect != "summary" and len(table) > _MAX_ROWS_SEARCHED:
+            continue
         if found := person_columns(table, settings.not_a_person):
-            return (
+            named = shlex.quote(",".join(found[0].columns))
+            what = (
                 f"site {site}: {found[0]} seems to identify people, some of them in several rows, and each "
-                "row counts as a person. Use --person COLUMN to combine the rows of a person, or "
-                f"--not-a-person {','.join(found[0].columns)} if it does not identify people."
+                "row counts as a person"
+            )
+            if job.protect == "summary":
+                return (
+                    f"{what}. Use --person COLUMN to combine the rows of a person, or --not-a-person {named} "
+                    "if it does not identify people."
+                )
+            return (
+                f"{what}: clusters may be those of single people, and look reproduced. Use --protect summary "
+                f"--person {named} to combine the rows of a person. --exclude {named} leaves out the column "
+                "only."
             )
     return ""
 

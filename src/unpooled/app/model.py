@@ -13,8 +13,12 @@ import numpy as np
 from unpooled import kernels
 from unpooled.data import Preparation, Table
 from unpooled.data.readers import Reading
+from unpooled.data.schema import some
+from unpooled.data.transforms import Category
 from unpooled.errors import CodecError, InputError, ModelError
+from unpooled.html.formatting import counted
 from unpooled.kernels.observed import nearest_observed
+from unpooled.kernels.steps import memberships
 from unpooled.protocol import codec
 from unpooled.protocol.messages import Message
 from unpooled.storage.atomic_files import write_atomically
@@ -39,6 +43,7 @@ class Model(Message):
     centers: FloatArray  # (k, d) in prepared columns, the largest cluster first
     sizes: FloatArray  # (k,) number of rows in each cluster at the fit
     made_by: str  # program and version, method, seed
+    fuzzifier: float | None = None  # of fuzzy clusters, whose memberships it decides; None: a row is in one
 
     def reading(self, fitted: Reading) -> Reading:
         """Return the options to read new rows: those of the fit, for the model's columns and their kinds."""
@@ -69,6 +74,47 @@ class Model(Message):
             labels, squared = nearest(self.preparation.apply(table), self.centers, threads=2)
             clusters[keep], distances[keep] = labels + 1, np.sqrt(squared)
         return Labels(clusters, distances)
+
+    def memberships(self, table: Table) -> FloatArray:
+        """Return the memberships (n, k) of every row in fuzzy clusters; nan for a row that is left out.
+
+        Raises
+        ------
+        InputError
+            The clusters are not fuzzy, so that every row is in one.
+        """
+        if self.fuzzifier is None:
+            raise InputError("the clusters are not fuzzy: every row is in one. Fit with --method fuzzy.")
+        found = np.full((len(table), len(self.centers)), np.nan)
+        keep = self.preparation.rows_used(table)
+        if keep.any():
+            rows = self.preparation.apply(table)
+            found[keep] = memberships(rows, self.centers, self.fuzzifier, threads=2)
+        return found
+
+
+def unknown_categories(model: Model, table: Table) -> list[str]:
+    """Return a sentence on every column in which rows have categories that the model does not know.
+
+    Such a category counts as "other" where the fit merged rare ones, and else as far from every category.
+    """
+    sentences = []
+    for column in model.preparation.columns:
+        if not isinstance(column, Category) or column.name not in table.names:
+            continue
+        own = table.categories.get(column.name, ())
+        unknown = [i for i, category in enumerate(own) if category not in column.categories]
+        codes = table.values[:, table.index(column.name)]
+        rows = np.isin(codes, unknown)
+        if rows.any():
+            names = [own[i] for i in unknown if (codes == i).any()]
+            how = "other" if column.other else "none of the known ones"
+            known = some(list(column.categories))
+            sentences.append(
+                f"{column.name}: {counted(int(rows.sum()), 'row')} with {some(names)}, which the fit did not "
+                f"have ({known}); counted as {how}"
+            )
+    return sentences
 
 
 def save(path: Path, model: Model) -> None:

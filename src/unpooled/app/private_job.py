@@ -34,6 +34,11 @@ def check_private(job: "Job") -> None:
         raise InputError(
             "--epsilon works on numbers only: the list of categories would be learnt from rows, without noise"
         )
+    if job.preparation_options.outcomes:
+        raise InputError(
+            "--outcomes needs one more query of the rows, after the clusters are known, and the run spends "
+            "its whole epsilon on the clusters. Run without --outcomes, or without --epsilon."
+        )
     if job.preparation_options.missing == "refuse":
         raise InputError(
             "--missing refuse would disclose whether a value is missing. With --epsilon use fill or drop."

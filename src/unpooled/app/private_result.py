@@ -53,7 +53,11 @@ class PrivateResult(JobResult):
             f"unpooled {__version__}, private {self.job.method}, epsilon {self.epsilon:g}, k={self.job.ks[0]}"
         )
         return Model(
-            self.preparation, state.estimate[self.order] * state.unit, state.sizes[self.order], made_by
+            self.preparation,
+            state.estimate[self.order] * state.unit,
+            state.sizes[self.order],
+            made_by,
+            self.method.m,
         )
 
     def headline(self) -> tuple[str]:

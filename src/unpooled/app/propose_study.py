@@ -13,6 +13,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.declarations import Work, declared
 from unpooled.protocol.messages import Question
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums
+from unpooled.protocol.questions.outcome_sums import AskOutcomes
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
 from unpooled.site.allow_list import DESCRIBE, NOISY, PREPARE
 from unpooled.site.study import UNSTATED, Study, signable
@@ -53,6 +54,7 @@ def propose_study(job: "Job", federation: "FederationFolder | Recipient | None" 
         method=job.method,
         ks=job.ks,
         columns=() if isinstance(columns, str) else columns,
+        outcomes=job.preparation_options.outcomes,
         protection="dp" if job.epsilon is not None else job.protect,
         epsilon=job.epsilon or 0.0,
         secure=job.secure,
@@ -87,7 +89,8 @@ def _questions(job: "Job") -> dict[str, tuple[type[Question[Any]], int]]:
     if job.epsilon is not None:
         kinds = [AskSchema, *NOISY, *Private.asks]
     else:
-        kinds = [*PREPARE, *DESCRIBE, *METHODS[job.method].questions()]
+        describe = [k for k in DESCRIBE if k is not AskOutcomes or job.preparation_options.outcomes]
+        kinds = [*PREPARE, *describe, *METHODS[job.method].questions()]
     max_k = max(job.ks)
     cells = max(_CELLS, 8 * max_k)
     return {

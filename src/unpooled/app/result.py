@@ -12,10 +12,13 @@ from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model
+from unpooled.app.names import NO_NAMES, Names
 from unpooled.app.traits import Trait, cluster_traits, column_means, distinctive
 from unpooled.data import AgreedSchema
+from unpooled.data.schema import some
 from unpooled.evaluation import AnalysisState, Choice, Description
 from unpooled.evaluation.analysis import ALL_SITES
+from unpooled.evaluation.outcome_differences import Outcome, outcomes_by_cluster
 from unpooled.html.formatting import counted, natural_order
 from unpooled.optimality.certificate import Certificate, certificate_from_parts
 from unpooled.protocol.run_loop import Run
@@ -29,6 +32,7 @@ class JobResult(ABC):
     job: Job
     run: Run[Any]
     facts: ReadingFacts = NO_FACTS
+    names: Names = NO_NAMES  # of columns and clusters
 
     @abstractmethod
     def model(self) -> Model:
@@ -126,6 +130,21 @@ class ClusterResult(JobResult):
         return total
 
     @property
+    def borderline(self) -> FloatArray | None:
+        """(k,) of fuzzy clusters the share of rows without a membership of 0.6 or more; None for others.
+
+        nan if no site discloses it.
+        """
+        d = self.description
+        if d.borderline is None:
+            return None
+        rows = np.where(np.isnan(d.borderline), 0.0, d.sizes)
+        shares = (rows * np.nan_to_num(d.borderline)).sum(axis=0)
+        known: FloatArray = rows.sum(axis=0)
+        overall: FloatArray = np.divide(shares, known, out=np.full(self.k, np.nan), where=known > 0)
+        return overall
+
+    @property
     def suppressed(self) -> int:
         """Rows in groups too small to be disclosed: at their site, or under secure sums at all sites."""
         return round(self.agreement.used - float(self.sizes.sum()))
@@ -148,8 +167,16 @@ class ClusterResult(JobResult):
 
     @property
     def inertia_of_rows(self) -> float:
-        """The inertia estimated for rows: that of the summary tables, and the variance within groups."""
-        return self.inertia + self.agreement.used * sum(self.agreement.within)
+        """The inertia estimated for rows: that of the summary tables, and the variance within groups.
+
+        nan if no summary table states the variance within its groups.
+        """
+        a = self.agreement
+        if a.unstated_within and set(a.unstated_within) >= {
+            site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "summary"
+        }:
+            return float("nan")
+        return self.inertia + a.used * sum(a.within)
 
     @property
     def citation(self) -> str:
@@ -163,6 +190,13 @@ class ClusterResult(JobResult):
     def warnings(self) -> tuple[str, ...]:
         """Warnings about unusual columns, suspect sites and doubtful clusters."""
         warnings = list(self.agreement.warnings)
+        if unstated := self.agreement.unstated_within:
+            warnings.append(
+                f"{some(list(unstated))}: too few groups to state how people vary within them. Spreads and "
+                "inertia are of averages of groups there, and people vary more."
+            )
+        if self.run.state.outcomes is not None:
+            warnings += [w for w in self.run.state.outcomes.warnings if w not in warnings]
         suspects = self.run.state.chosen.suspects
         if suspects:
             warnings.append(
@@ -192,6 +226,8 @@ class ClusterResult(JobResult):
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
         items: list[dict[str, Any]] = [{"site": site, "why": why} for site, why in silent.items()]
         items += [{"column": name, "why": why} for name, why in a.left_out]
+        if self.run.state.outcomes is not None:
+            items += [{"column": name, "why": why} for name, why in self.run.state.outcomes.left_out]
         items += [
             {"rows": n, "why": f"at the end of {source}, without any value"}
             for source, n in self.facts.blank_rows
@@ -228,7 +264,19 @@ class ClusterResult(JobResult):
     def model(self) -> Model:
         """Return the preparation and the centres, to be saved."""
         made_by = f"unpooled {__version__}, {self.job.method}, k={self.k}, seed {self.job.seed}"
-        return Model(self.agreement.preparation, self.description.centers, self.sizes, made_by)
+        m = None if self.choice.none else METHODS[self.job.method]().fuzzifier
+        return Model(self.agreement.preparation, self.description.centers, self.sizes, made_by, m)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes by cluster; none if the job names none."""
+        agreement, sums = self.run.state.outcomes, self.description.outcomes
+        return outcomes_by_cluster(sums, agreement) if agreement is not None and sums is not None else []
+
+    @property
+    def outcomes_estimated(self) -> bool:
+        """True if outcomes are estimated from averages of groups of people."""
+        return self.run.state.outcomes is not None and self.run.state.outcomes.from_summaries
 
     def traits(self, cluster: int) -> list[Trait]:
         """Return the traits of a cluster, the largest differences from all rows first."""
@@ -243,11 +291,22 @@ class ClusterResult(JobResult):
         return distinctive(self.traits(cluster))
 
     def headline(self) -> tuple[str, str]:
-        """Return the answer in two sentences."""
+        """Return the answer in two sentences: what was found, and how well it is supported.
+
+        A column that may have another unit at some sites comes first: it would look like a cluster.
+        """
+        first, second = self._answer()
+        units = self.agreement.odd_units
+        return first, f"Check the units first: {'; '.join(units)}. {second}" if units else second
+
+    def _answer(self) -> tuple[str, str]:
+        """What was found, and how well it is supported."""
         d, n = self.description, self.agreement.used
         shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}" for size in self.sizes)
         everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
-        places = _places(d, self.k, everywhere, self.sites_with_minimum)
+        places = _places(
+            d, self.k, everywhere, self.sites_with_minimum, grouped=self.agreement.from_summaries
+        )
         everything = f"{n:,.0f} {self.unit} at {counted(len(self.sites), 'site')}"
         span = f"{self.ks[0]} to {self.ks[-1]}"
         c = self.choice
@@ -305,11 +364,32 @@ class ClusterResult(JobResult):
         )
 
     def fit(self) -> FloatArray:
-        """Return (S,) the inertia per row at every site; nan if the site discloses nothing."""
+        """Return (S,) the mean squared distance at every site; nan if the site discloses nothing.
+
+        It is per row; where cells stay missing, per observed value: a row with fewer values is nearer to its
+        centre only because it has fewer. All categories of a column count as one value.
+        """
+        inertias, amounts = self._fitted
+        fits: FloatArray = inertias / np.where(amounts > 0, amounts, np.nan)
+        return fits
+
+    @property
+    def mean_fit(self) -> float:
+        """The mean squared distance over all sites, per row or per observed value as in ``fit``."""
+        inertias, amounts = self._fitted
+        return float(inertias.sum() / max(float(amounts.sum()), 1.0))
+
+    @property
+    def _fitted(self) -> tuple[FloatArray, FloatArray]:
+        """(S,) squared distances of every site, and its rows or observed values."""
         d = self.description
-        rows = d.sizes.sum(axis=1)
-        per_row: FloatArray = d.inertias.sum(axis=1) / np.where(rows > 0, rows, np.nan)
-        return per_row
+        if d.known_by_site is None or d.observed_inertias is None:
+            return d.inertias.sum(axis=1), d.sizes.sum(axis=1)
+        columns = self.agreement.preparation.columns
+        values: FloatArray = d.known_by_site @ np.concatenate(
+            [np.full(c.width, 1 / c.width) for c in columns]
+        )
+        return d.observed_inertias, values
 
     @property
     def keeps_missing(self) -> bool:
@@ -325,7 +405,14 @@ class ClusterResult(JobResult):
         return int(np.minimum(missing, self.agreement.rows[:, None]).sum())
 
 
-def _places(d: Description, k: int, everywhere: list[int], sites_with_minimum: tuple[str, ...]) -> str:
+def _places(
+    d: Description,
+    k: int,
+    everywhere: list[int],
+    sites_with_minimum: tuple[str, ...],
+    *,
+    grouped: bool = False,
+) -> str:
     if d.sites == (ALL_SITES,):
         return "the sums do not disclose which site has which cluster"
     if len(d.sites) == 1:
@@ -340,6 +427,10 @@ def _places(d: Description, k: int, everywhere: list[int], sites_with_minimum: t
     parts, listed = [], list(by_sites.items())[:3]
     for sites, clusters in listed:
         where = " and ".join(sites) if len(sites) <= 2 else f"{len(sites)} of {len(d.sites)} sites"
+        if len(sites) <= 2 and any(
+            site.isdigit() for site in sites
+        ):  # "only at 3" would be a number of sites
+            where = f"{'sites' if len(sites) > 1 else 'site'} {where}"
         numbers = f"{', '.join(clusters[:-1])} and {clusters[-1]}" if len(clusters) > 1 else clusters[0]
         which = f"cluster{'s' if len(clusters) > 1 else ''} {numbers}"
         parts.append(f"{which} only at {where}" if sites else f"{which} at no site")
@@ -349,6 +440,8 @@ def _places(d: Description, k: int, everywhere: list[int], sites_with_minimum: t
         d.sizes[i, j] == 0 and s in sites_with_minimum for j in some for i, s in enumerate(d.sites)
     )
     small = ", as far as sites disclose: they suppress groups that are too small" if suppressing else ""
+    if grouped:
+        small = ", as far as averages of groups show: a site may have a few such people"
     return _joined(parts) + more + small
 
 

@@ -14,6 +14,8 @@ from unpooled import __version__
 from unpooled.app.job import Job
 from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model, load
+from unpooled.app.names import NO_NAMES
+from unpooled.app.names import load as load_names
 from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.errors import CodecError, InputError, ModelError
 from unpooled.optimality.certificate import Certificate
@@ -34,6 +36,7 @@ _FILES = (
     "result.json",
     "report.html",
     "certificate",
+    "names.json",
 )
 
 
@@ -45,7 +48,7 @@ class RunFolder:
         self.job, self.checkpoint, self.model, self.preparation, self.history, *rest = (
             path / name for name in _FILES
         )
-        self.result, self.report, self.certificate = rest
+        self.result, self.report, self.certificate, self.names = rest
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -109,6 +112,8 @@ class RunFolder:
         page = result.report()
         if page is not None:
             write_atomically(self.report, page.encode(), shared=True)
+        if result.names != NO_NAMES:
+            self._write_json(self.names, result.names.to_json())
         self._write_json(self.result, result.to_json())
 
     def _write_json(self, path: Path, value: object) -> None:
@@ -176,7 +181,7 @@ class RunFolder:
         if self.checkpoint.exists() and not self.result.exists():
             raise self._not_finished()
         facts = self._facts() if self.result.exists() else NO_FACTS
-        return result_of(job, self.load_run(job, facts), facts)
+        return replace(result_of(job, self.load_run(job, facts), facts), names=load_names(self.names))
 
     def _facts(self) -> ReadingFacts:
         """Return what the run learnt from its sources before it began."""

@@ -45,6 +45,13 @@ def execute(
 
         assert folder is not None
         result = run_remote(job, folder, observer, prepared, stopped)
+    if job.names:
+        from unpooled.app.keep_names import read_names, with_names
+
+        try:
+            result = with_names(result, read_names(Path(job.names)))
+        except UnpooledError as error:  # the clustering itself is done
+            observer.warn(f"no names: {error}")
     observer.activity("writing", "files")
     if folder is not None:
         result = folder.with_certificate(result)

@@ -23,21 +23,37 @@ class Trait:
     spread: float  # standard deviation within the cluster; nan for a category
     overall: float  # the mean or the share over all rows
     effect: float  # how many standard deviations of all rows the cluster's mean lies from theirs
+    known: float  # rows of the cluster with a value, on which the figures rest
+    rows: float  # of the cluster
 
     @property
     def name(self) -> str:
         return f"{self.column} = {self.category}" if self.category else self.column
 
-    def text(self) -> str:
-        """Return the trait in words.
+    @property
+    def shown(self) -> str:
+        """The value, a share as a percentage."""
+        return f"{self.value:.0%}" if self.category else figure(self.value)
 
-        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).text(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).text()
-        ('age 61.2 (all 53.5)', '90% sex = m (all 50%)')
+    def text(self) -> str:
+        """Return the trait in words, with the rows behind it if others lack a value.
+
+        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8, 70, 70).text()
+        'age 61.2 (all 53.5)'
+        >>> Trait("sex", "m", 0.9, 0.0, 0.5, 0.8, 60, 70).text()
+        '90% sex = m (all 50%; 60 of 70 have a value)'
         """
+        behind = f"; {self.behind}" if self.behind else ""
         if self.category:
             value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0%
-            return f"{value:.0%} {self.name} (all {overall:.0%})"
-        return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
+            return f"{value:.0%} {self.name} (all {overall:.0%}{behind})"
+        return f"{self.column} {figure(self.value)} (all {figure(self.overall)}{behind})"
+
+    @property
+    def behind(self) -> str:
+        """The number of rows behind the figures, in words; "" if all rows of the cluster have a value."""
+        few = round(self.known) < round(self.rows)
+        return f"{self.known:,.0f} of {self.rows:,.0f} have a value" if few else ""
 
 
 def cluster_traits(description: Description, agreement: AgreedSchema, cluster: int) -> list[Trait]:
@@ -69,6 +85,7 @@ def column_means(description: Description, agreement: AgreedSchema, cluster: int
     scales = transform.undo(one)[0] - transform.undo(zero)[0]
     within_groups = dict(zip((c.label for c in transform.columns), agreement.within, strict=True))
     traits = []
+    rows = float(d.sizes[:, cluster].sum())
     for j, (column, category) in enumerate(transform.outputs):
         gap = d.means[cluster, j] - d.mean[j]
         # a summary table holds means of groups: the variance within its groups comes back here
@@ -78,7 +95,9 @@ def column_means(description: Description, agreement: AgreedSchema, cluster: int
         )
         effect = float(gap / deviation) if deviation > 0 else 0.0
         spread = float("nan") if category else float(own * scales[j])
-        traits.append(Trait(column, category, float(values[cluster, j]), spread, float(overall[j]), effect))
+        known = rows if d.known is None else float(d.known[cluster, j])
+        value, everywhere = float(values[cluster, j]), float(overall[j])
+        traits.append(Trait(column, category, value, spread, everywhere, effect, known, rows))
     return traits
 
 

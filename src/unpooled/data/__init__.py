@@ -1,7 +1,16 @@
 """Input data: tables from files and databases, and the preparation that all sites agree on."""
 
-from unpooled.data.schema_agreement import AgreedSchema, PreparationOptions, agree_schema
+from unpooled.data.schema_agreement import AgreedSchema, PreparationOptions, agree_outcomes, agree_schema
 from unpooled.data.table import Table
 from unpooled.data.transforms import Category, Number, Preparation
 
-__all__ = ["AgreedSchema", "Category", "Number", "Preparation", "PreparationOptions", "Table", "agree_schema"]
+__all__ = [
+    "AgreedSchema",
+    "Category",
+    "Number",
+    "Preparation",
+    "PreparationOptions",
+    "Table",
+    "agree_outcomes",
+    "agree_schema",
+]

@@ -111,7 +111,7 @@ def empty_column_warnings(plan: "ColumnPlan", preparation_options: "PreparationO
     how = "every cell is filled from the other sites"
     if preparation_options.missing == "keep":
         how = "rows there are compared by their other columns"
-    return [f"{name} at {where}: no value at all; {how}" for name, where in plan.empty]
+    return [f"{name} at {where}: {what}; {how}" for name, where, what in plan.empty]
 
 
 def check_preparation_options(plan: "ColumnPlan", preparation_options: "PreparationOptions") -> None:

@@ -10,7 +10,7 @@ from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, 
 from unpooled.data.schema import Schema, kinds_by_site, some
 from unpooled.errors import SchemaMismatchError
 from unpooled.protocol.messages import SiteId
-from unpooled.typing import FloatArray
+from unpooled.typing import BoolArray, FloatArray
 
 COLUMNS = ("same", "common", "any")
 _WEAKEST_LAST = ("dp", "summary", "raw", "none")  # a run must know that some sites only answer with noise
@@ -50,7 +50,9 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
         missing=_missing(_of_all(schemas, names, "missing"), rows),
         size=_largest(_of_all(schemas, names, "size")),
         spread=_largest(_of_all(schemas, names, "spread")),
-        within=_within(_of_all(schemas, names, "within"), rows),
+        within=_within(
+            _of_all(schemas, names, "within"), rows, np.array([mode == "summary" for mode in modes])
+        ),
         tail=_largest(_of_all(schemas, names, "tail")),
     )
 
@@ -100,8 +102,13 @@ def _largest(facts: FloatArray) -> FloatArray:
     return result
 
 
-def _within(within: FloatArray, rows: FloatArray) -> FloatArray:
-    """(columns,) the variance within groups, over all rows; single rows add none."""
-    mean = (rows[:, None] * np.nan_to_num(within)).sum(axis=0) / max(float(rows.sum()), 1.0)
+def _within(within: FloatArray, rows: FloatArray, grouped: BoolArray) -> FloatArray:
+    """(columns,) the variance within groups, over the rows of the sites that state it; nan if none does.
+
+    Sites that are not ``grouped`` (S,) have single rows, which add none.
+    """
+    stating = ~np.isnan(within) | ~grouped[:, None]
+    weights = np.where(stating, rows[:, None], 0.0)
+    mean = (weights * np.nan_to_num(within)).sum(axis=0) / np.maximum(weights.sum(axis=0), 1.0)
     result: FloatArray = np.where(np.isnan(within).all(axis=0), np.nan, mean)
     return result

@@ -13,7 +13,7 @@ from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.data.transforms import Number, Preparation, Shaped
 from unpooled.errors import InputError, QueryRefusedError
-from unpooled.typing import BoolArray, FloatArray
+from unpooled.typing import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +48,32 @@ class PreparationWithMissing(Preparation):
         there: BoolArray = ~np.isnan(raw)
         return np.asarray(there.any(axis=1))
 
+    def _groups_used(self, summary: SummaryTable) -> IntArray:
+        """The groups of a summary table of which people have a value."""
+        known = [summary.people_with_value(column.name) for column in self.columns]
+        return np.flatnonzero(np.stack(known, axis=1).any(axis=1))
+
     def _from_summary(self, summary: SummaryTable) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The groups of a summary table: their means, NaN if suppressed; weights (groups, 1 + width).
 
         The first weight is the number of people, the others are the shares of people who have a value.
         """
-        known = np.stack([summary.people_with_value(column.name) for column in self.columns], axis=1)
-        take = np.flatnonzero(known.any(axis=1))
-        known, people = known[take], summary.people[take]
+        take = self._groups_used(summary)
+        X, shares, within = self._observed(summary, take)
+        return X, np.column_stack([summary.people[take], shares]), within
+
+    def _observed(self, summary: SummaryTable, take: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The means of some groups, the shares of their people who have a value, the variance within them."""
         X, shares, within = (
             np.zeros((len(take), self.width)),
             np.zeros((len(take), self.width)),
             np.zeros(self.width),
         )
         at = 0
-        for j, column in enumerate(self.columns):
+        for column in self.columns:
+            known = summary.people_with_value(column.name)[take]
             part = X[:, at : at + column.width]
-            shares[:, at : at + column.width] = (known[:, j] / people)[:, None]
+            shares[:, at : at + column.width] = (known / summary.people[take])[:, None]
             if isinstance(column, Shaped):
                 raise InputError(f"column {column.name}: the means of a summary table have no {column.form}")
             if isinstance(column, Number):
@@ -75,8 +84,8 @@ class PreparationWithMissing(Preparation):
                 within[at] = summary.within_of(column.name) / column.scale**2
             else:
                 part[:] = column.shares(summary, take, np.ones(len(take)))
-                inside = known[:, j] @ (part * (1 / column.scale - part))  # p (1 - p) of every category
-                within[at : at + column.width] = inside / max(float(known[:, j].sum()), 1.0)
-            part[known[:, j] == 0] = np.nan
+                inside = known @ (part * (1 / column.scale - part))  # p (1 - p) of every category
+                within[at : at + column.width] = inside / max(float(known.sum()), 1.0)
+            part[known == 0] = np.nan
             at += column.width
-        return X, np.column_stack([people, shares]), within
+        return X, shares, within

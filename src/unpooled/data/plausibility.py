@@ -1,6 +1,7 @@
 """Warnings about the columns of sites: another unit at one site, a tail that dominates the distances."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from shlex import quote
 
 import numpy as np
 
@@ -138,19 +139,34 @@ def _about(value: float) -> str:
     return f"{float(f'{value:.2g}'):g}"
 
 
-def long_tail(schemas: Mapping[SiteId, Schema], name: str) -> str:
-    """Return a warning if few values of a column account for much of its squared distances, or ""."""
+def long_tails(schemas: Mapping[SiteId, Schema], numbers: Sequence[str], scales: Sequence[str]) -> str:
+    """Return a warning about columns in which few values account for much of the squared distances, or "".
+
+    ``scales`` are those that were asked for, as in ``--scale``: the advice keeps them.
+    """
+    found = {name: share for name in numbers if (share := _tail(schemas, name)) >= _TAIL}
+    if not found:
+        return ""
+    listed = ", ".join(f"{name} ({share:.0%})" for name, share in sorted(found.items(), key=lambda f: -f[1]))
+    advice = f"--scale {quote(','.join([*scales, *(f'{name}=rank' for name in found)]))} lets all rows count"
+    if any(schema.protection[0] == "summary" for schema in schemas.values()):
+        advice = (
+            f"--exclude {quote(','.join(found))} leaves "
+            f"{'it' if len(found) == 1 else 'them'} out. A summary table can also have the logarithm of a "
+            "column whose values are all above 0"
+        )
+    return (
+        f"{listed}: this share of the squared distances comes from values beyond 3 standard deviations, a "
+        f"long tail or a small group; {advice}"
+    )
+
+
+def _tail(schemas: Mapping[SiteId, Schema], name: str) -> float:
+    """The share of a column's squared distances that its far values have, over the sites that state it."""
     shares, rows = [], []
     for schema in schemas.values():
         share = float(schema.tail[schema.names.index(name)])
         if not np.isnan(share):
             shares.append(share)
             rows.append(float(schema.rows[0]))
-    share = float(np.average(shares, weights=rows)) if sum(rows) else 0.0
-    if share < _TAIL:
-        return ""
-    return (
-        f"{name}: {share:.0%} of its squared distances come from values beyond 3 standard deviations, a long "
-        f"tail or a small group; --scale {name}=log or {name}=rank lets all rows count (a summary table: "
-        f"--log {name})"
-    )
+    return float(np.average(shares, weights=rows)) if sum(rows) else 0.0

@@ -41,7 +41,7 @@ from unpooled.data.column_scales import (
     standard_scale,
 )
 from unpooled.data.missing_values import PreparationWithMissing
-from unpooled.data.plausibility import long_tail, odd_units
+from unpooled.data.plausibility import long_tails, odd_units
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
@@ -75,7 +75,8 @@ class ColumnPlan:
     missing: FloatArray  # (S, columns)
     left_out: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
-    empty: tuple[tuple[str, str], ...]  # (column, the sites that have no value of it)
+    odd_units: tuple[str, ...]  # of the warnings, those about a column in another unit at some sites
+    empty: tuple[tuple[str, str, str], ...]  # (column, the sites that state no value of it, in which words)
 
     def share_missing(self, rows: FloatArray) -> float:
         """Return the share of missing cells in the columns to use, where sites have ``rows`` (S,) rows.
@@ -93,12 +94,14 @@ def plan_columns(
     columns: str | tuple[str, ...],
     exclude: tuple[str, ...],
     max_categories: int,
+    outcomes: tuple[str, ...] = (),
 ) -> ColumnPlan:
     """Return the columns to use; SchemaMismatchError if they differ between sites."""
     sites = tuple(schemas)
-    chosen = _chosen(schemas, columns, exclude)
+    chosen = _chosen(schemas, columns, exclude, outcomes)
     named = not isinstance(columns, str)
-    left_out = excluded_by_intersection(schemas, chosen, exclude) if columns == "common" else []
+    others = (*exclude, *outcomes)
+    left_out = excluded_by_intersection(schemas, chosen, others) if columns == "common" else []
     numbers, categorical, warnings = [], [], []
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
@@ -131,16 +134,21 @@ def plan_columns(
     missing = np.array(
         [[schema.missing[schema.names.index(name)] for name in chosen] for schema in schemas.values()]
     ).reshape(len(sites), len(chosen))
-    for name in numbers:
-        if _sizes_differ(schemas, name):
-            warnings += odd_units(schemas, name)
+    units = [text for name in numbers if _sizes_differ(schemas, name) for text in odd_units(schemas, name)]
+    warnings += units
     for name in categorical:
         check_spelling(schemas, name)
         warnings += filter(None, [differing_categories(schemas, name)])
     empty = []
     for name in (*numbers, *categorical):
-        none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]
-        empty += [(name, some(none))] if none else []
+        for what, grouped in (("no value at all", False), ("no value that enough people have", True)):
+            none = [
+                site
+                for site in sites
+                if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY
+                and (schemas[site].protection[0] == "summary") is grouped
+            ]
+            empty += [(name, some(none), what)] if none else []
     return ColumnPlan(
         sites=sites,
         columns=chosen,
@@ -155,12 +163,16 @@ def plan_columns(
         missing=missing,
         left_out=tuple(left_out),
         warnings=tuple(warnings),
+        odd_units=tuple(units),
         empty=tuple(empty),
     )
 
 
 def _chosen(
-    schemas: Mapping[SiteId, Schema], columns: str | tuple[str, ...], exclude: tuple[str, ...]
+    schemas: Mapping[SiteId, Schema],
+    columns: str | tuple[str, ...],
+    exclude: tuple[str, ...],
+    outcomes: tuple[str, ...],
 ) -> tuple[str, ...]:
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     unknown = [name for name in exclude if name not in everywhere]
@@ -169,7 +181,8 @@ def _chosen(
             f"--exclude {', '.join(unknown)}: no site has this column; columns are {', '.join(everywhere)}",
             (),
         )
-    selected = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
+    others = (*exclude, *outcomes)
+    selected = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in others]
     lacking = {site: [n for n in selected if n not in schema.names] for site, schema in schemas.items()}
     common = [name for name in selected if not any(name in names for names in lacking.values())]
     if columns == "common":
@@ -203,6 +216,7 @@ class PreparationOptions(Message):
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; "any"; or names
     exclude: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()  # columns that describe clusters and do not count in the distance
     scale: str = "standard"  # of every column of numbers,
     scales: tuple[tuple[str, str], ...] = ()  # but for these: (column, its scale)
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
@@ -214,6 +228,15 @@ class PreparationOptions(Message):
         for scale in (self.scale, *(scale for _, scale in self.scales)):
             if scale not in SCALES:
                 raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+        if len(set(self.outcomes)) < len(self.outcomes):
+            raise InputError(f"--outcomes must name each column once, got {', '.join(self.outcomes)}")
+        both = [name for name in self.outcomes if name in self.columns and not isinstance(self.columns, str)]
+        if both or (both := [name for name in self.outcomes if name in self.exclude]):
+            where = "--exclude" if both[0] in self.exclude else "--columns"
+            raise InputError(
+                f"{both[0]} is in {where} and in --outcomes. An outcome is described by cluster and does not "
+                "count in the distance: name it in --outcomes only."
+            )
         if self.missing not in MISSING:
             raise InputError(f"missing must be one of {', '.join(MISSING)}, got {self.missing!r}")
         if not 0 <= self.min_category_share < 1:
@@ -226,6 +249,12 @@ class PreparationOptions(Message):
 
     def scale_of(self, name: str) -> str:
         return dict(self.scales).get(name, self.scale)
+
+    @property
+    def named_scales(self) -> tuple[str, ...]:
+        """The scales as ``--scale`` takes them; () if all are the default."""
+        usual = (self.scale,) if self.scale != PreparationOptions.scale else ()
+        return (*usual, *(f"{name}={scale}" for name, scale in self.scales))
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,10 +272,12 @@ class AgreedSchema(Message):
     left_out: tuple[tuple[str, str], ...]  # (column, reason)
     merged: tuple[tuple[str, tuple[str, ...]], ...]  # (column, its rare categories)
     warnings: tuple[str, ...]
+    odd_units: tuple[str, ...]  # of the warnings, those about a column in another unit at some sites
     mean: FloatArray  # (width,) of the prepared columns
     share: FloatArray  # (width,) of each category; nan for numbers
     protection: tuple[tuple[str, ...], ...] = ()  # (S,) "summary", "raw" or "none", and a table's date
     within: tuple[float, ...] = ()  # of every prepared column: the variance within groups of summary tables
+    unstated_within: tuple[SiteId, ...] = ()  # sites whose tables have too few groups to state it
 
     def in_order(self, order: Sequence[int]) -> "AgreedSchema":
         """Return the same with the sites in another order, for display."""
@@ -274,11 +305,47 @@ def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOpti
     if preparation_options.columns == "any":
         schemas = with_all_columns(schemas)
     plan = plan_columns(
-        schemas, preparation_options.columns, preparation_options.exclude, preparation_options.max_categories
+        schemas,
+        preparation_options.columns,
+        preparation_options.exclude,
+        preparation_options.max_categories,
+        preparation_options.outcomes,
     )
     preparation_options = _decided(plan, schemas, preparation_options)
+    warnings = list(plan.warnings)
     if plan.empty:
-        plan = replace(plan, warnings=(*plan.warnings, *empty_column_warnings(plan, preparation_options)))
+        warnings += empty_column_warnings(plan, preparation_options)
+    of_distance = tuple(name for name in plan.numbers if preparation_options.scale_of(name) not in SHAPES)
+    warnings += filter(None, [long_tails(schemas, of_distance, preparation_options.named_scales)])
+    return (
+        yield from _prepared(sites, schemas, replace(plan, warnings=tuple(warnings)), preparation_options)
+    )
+
+
+def agree_outcomes(sites: tuple[SiteId, ...], preparation_options: PreparationOptions) -> Steps[AgreedSchema]:
+    """Agree on the outcome columns, in standard deviations of their observed values."""
+    # down: nothing; up: names, kinds, categories, missing cells, coarse sizes
+    schemas = yield from each(sites, AskSchema())
+    check_not_noisy(schemas)
+    schemas = with_all_columns(schemas)
+    options = PreparationOptions(
+        columns=preparation_options.outcomes,
+        missing="keep",
+        min_category_share=preparation_options.min_category_share,
+        max_categories=preparation_options.max_categories,
+    )
+    plan = plan_columns(schemas, options.columns, (), options.max_categories)
+    absent = tuple(f"outcome {name} at {where}: {what}" for name, where, what in plan.empty)
+    return (yield from _prepared(sites, schemas, replace(plan, warnings=(*plan.warnings, *absent)), options))
+
+
+def _prepared(
+    sites: tuple[SiteId, ...],
+    schemas: dict[SiteId, Schema],
+    plan: ColumnPlan,
+    preparation_options: PreparationOptions,
+) -> Steps[AgreedSchema]:
+    """Agree on scales and categories of the planned columns."""
     if (
         preparation_options.bounds
         or preparation_options.scales
@@ -322,10 +389,6 @@ def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOpti
             else ()
         )
         made = yield from shaped(sites, shapes, plan.numbers, first, about, others)
-    tails = [name for name in plan.numbers if name not in shapes and _has_tail(schemas, name)]
-    plan = replace(
-        plan, warnings=(*plan.warnings, *filter(None, (long_tail(schemas, name) for name in tails)))
-    )
     agreement = _agreed(schemas, plan, preparation_options, first, about, made)
     if preparation_options.missing == "keep":
         # down: the preparation; up: the rows that have a value
@@ -356,10 +419,6 @@ def _as_categories(
         return {}
     named = {name for name, _ in preparation_options.scales}
     return {name: both for name, both in plan.two_values.items() if name not in named}
-
-
-def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
-    return any(s.tail[s.names.index(name)] >= 0.4 for s in schemas.values())
 
 
 def _agreed(
@@ -441,6 +500,7 @@ def _agreed(
         left_out=tuple(left_out),
         merged=tuple(merged),
         warnings=plan.warnings,
+        odd_units=plan.odd_units,
         mean=np.concatenate(
             [
                 shares[c.name] / c.scale
@@ -452,14 +512,30 @@ def _agreed(
         share=np.concatenate([shares[c.name] if isinstance(c, Category) else [np.nan] for c in prepared]),
         protection=tuple(schemas[s].protection for s in plan.sites),
         within=tuple(_within(schemas, c) for c in prepared),
+        unstated_within=tuple(
+            s
+            for s in plan.sites
+            if any(_lacks_within(schemas[s], c.name) for c in prepared if type(c) is Number)
+        ),
     )
 
 
 def _within(schemas: dict[SiteId, Schema], column: Number | Category) -> float:
-    """The variance of a prepared column within groups, over all rows; single rows add none."""
+    """The variance of a prepared column within groups, over the rows of all sites that state it.
+
+    Single rows add none. It is 0 if no site states it.
+    """
     inside = rows = 0.0
     for schema in schemas.values():
-        j, n = schema.names.index(column.name), float(schema.rows[0])
-        inside += n * float(np.nan_to_num(schema.within[j]))
-        rows += n
+        if not _lacks_within(schema, column.name):
+            n = float(schema.rows[0])
+            inside += n * float(np.nan_to_num(schema.within[schema.names.index(column.name)]))
+            rows += n
     return inside / max(rows, 1.0) / column.scale**2
+
+
+def _lacks_within(schema: Schema, name: str) -> bool:
+    """Whether a site has groups of people, and does not state how these vary within them."""
+    j = schema.names.index(name)
+    varies = schema.protection[0] == "summary" and schema.kinds[j] == NUMBER and schema.spread[j] != -np.inf
+    return bool(varies and np.isnan(schema.within[j]))

@@ -217,6 +217,11 @@ class Preparation(Transform):
         return not self.drop
 
     @property
+    def stays_missing(self) -> tuple[bool, ...]:
+        """Of every column, whether its missing values stay missing."""
+        return (self.keeps_missing,) * len(self.columns)
+
+    @property
     def outputs(self) -> tuple[tuple[str, str], ...]:
         """(label, category) of every prepared number; the category is "" for a numeric column."""
         return tuple(
@@ -258,15 +263,21 @@ class Preparation(Transform):
         """Return the mask (n,) of the rows that get a cluster: those of ``apply``."""
         return self.complete(table) if self.drop else np.ones(len(table), dtype=np.bool_)
 
+    def _people_used(self, summary: SummaryTable) -> FloatArray:
+        """(groups,) the people who count: those who can have all values, if rows without one are dropped."""
+        return summary.complete(tuple(c.name for c in self.columns)) if self.drop else summary.people
+
+    def _groups_used(self, summary: SummaryTable) -> IntArray:
+        """The groups of a summary table whose people count."""
+        return np.flatnonzero(self._people_used(summary) > 0)
+
     def _from_summary(self, summary: SummaryTable) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The groups of a summary table: their means as numbers, their people, the variance within them.
 
         People without a value count with the fill, as rows would. If rows without a value are dropped, a
         group counts with the people who can have all values.
         """
-        names = tuple(column.name for column in self.columns)
-        weights = summary.complete(names) if self.drop else summary.people
-        take = np.flatnonzero(weights > 0)
+        weights, take = self._people_used(summary), self._groups_used(summary)
         X, within, at = np.zeros((len(take), self.width)), np.zeros(self.width), 0
         weights = weights[take]
         for column in self.columns:
@@ -299,7 +310,7 @@ class Preparation(Transform):
 
     def _fill(self, table: Table, X: FloatArray, start: int) -> int:
         categories = [table.categories.get(column.name, ()) for column in self.columns]
-        parts = _parts(self.columns, categories, self.keeps_missing, table.chunk_rows)
+        parts = _parts(self.columns, categories, self.stays_missing, table.chunk_rows)
         places = table.places([column.name for column in self.columns])
         take = side_by_side(places)
         for chunk in table.chunks_with(places):
@@ -416,11 +427,14 @@ class _Shaped:
 
 
 def _parts(
-    columns: Sequence[Number | Category], categories: Sequence[Sequence[str]], keep: bool, rows: int
+    columns: Sequence[Number | Category],
+    categories: Sequence[Sequence[str]],
+    keep: Sequence[bool],
+    rows: int,
 ) -> list[_Numbers | _Categories | _Shaped]:
     """The writers of runs of numbers and of categorical columns, given the categories of a table.
 
-    With ``keep`` a missing value stays missing.
+    A missing value of a column with ``keep`` stays missing.
     """
     parts: list[_Numbers | _Categories | _Shaped] = []
     at, i = 0, 0
@@ -428,21 +442,21 @@ def _parts(
         column = columns[i]
         if isinstance(column, Category):
             place = np.append(column.place_of(categories[i]), column.fill)
-            parts.append(_Categories(i, slice(at, at + column.width), place, 1 / column.scale, keep))
+            parts.append(_Categories(i, slice(at, at + column.width), place, 1 / column.scale, keep[i]))
             at, i = at + column.width, i + 1
             continue
         run: list[Number] = []
         if isinstance(column, Shaped):
-            parts.append(_Shaped(i, at, column, keep))
+            parts.append(_Shaped(i, at, column, keep[i]))
             at, i = at + 1, i + 1
             continue
         for following in columns[i:]:
             if isinstance(following, Category | Shaped):
                 break
             run.append(following)
-        lines = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
-        fill, shift, scale = (repeated(line, rows) for line in lines)
-        fill = np.full_like(fill, np.nan) if keep else fill
+        fills, shifts, scales = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
+        fills = np.where(keep[i : i + len(run)], np.nan, fills)
+        fill, shift, scale = (repeated(line, rows) for line in (fills, shifts, scales))
         parts.append(_Numbers(slice(i, i + len(run)), slice(at, at + len(run)), fill, shift, scale))
         at, i = at + len(run), i + len(run)
     return parts

@@ -11,6 +11,8 @@ from unpooled.errors import InputError
 from unpooled.protocol.messages import SiteId
 from unpooled.typing import FloatArray, IntArray, Rows
 
+_OTHER_CELLS = "unpooled.cluster takes tables with missing values and categories"
+
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
@@ -127,7 +129,9 @@ def check_text(X: Any, where: str = "X") -> None:
             continue
         for i, value in enumerate(column):
             if isinstance(value, str | bytes) and not _is_number(value):
-                raise InputError(f"{where} has text in column {name}, row {i}: {str(value)[:20]!r}")
+                raise InputError(
+                    f"{where} has text in column {name}, row {i}: {str(value)[:20]!r}. {_OTHER_CELLS}"
+                )
 
 
 def _is_number(text: str | bytes) -> bool:
@@ -147,7 +151,10 @@ def check_finite(X: Rows, where: str) -> None:
         if suspect and not np.isfinite(block).all():
             i, j = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
             kind = "NaN" if np.isnan(block[i, j]) else "infinity"
-            raise InputError(f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}")
+            hint = f". {_OTHER_CELLS}" if kind == "NaN" else ""
+            raise InputError(
+                f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}{hint}"
+            )
 
 
 def check_weights(weights: npt.ArrayLike, n: int, where: str) -> FloatArray:

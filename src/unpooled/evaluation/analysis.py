@@ -4,14 +4,15 @@ It is an Algorithm like any other, so it runs in every runtime, its history list
 round, and it resumes from its checkpoint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from unpooled.data import AgreedSchema, PreparationOptions, agree_schema
+from unpooled.data import AgreedSchema, Preparation, PreparationOptions, agree_outcomes, agree_schema
+from unpooled.data.outcomes import PreparationWithOutcomes
 from unpooled.errors import InputError, ReplyError
 from unpooled.evaluation.choose_k import (
     Choice,
@@ -53,11 +54,13 @@ from unpooled.protocol.questions.description import (
 )
 from unpooled.protocol.questions.fuzzy_sums import AskBorderline, Borderline
 from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
+from unpooled.protocol.questions.outcome_sums import AskOutcomes, OutcomeSums
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedProfile,
     AskObservedSums,
     ObservedProfile,
+    ObservedSums,
 )
 from unpooled.typing import FloatArray, IntArray
 
@@ -90,6 +93,10 @@ class Description(Message):
     )
     movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``influential_sites``
     known: FloatArray | None = None  # (k, d) rows that have a value, where cells stay missing; None: all rows
+    # where cells stay missing, of every site: the observed cells of each column, and the inertia over them
+    known_by_site: FloatArray | None = None  # (S, d)
+    observed_inertias: FloatArray | None = None  # (S,)
+    outcomes: OutcomeSums | None = None  # in prepared outcomes, about their means
 
     def differences(self) -> list[tuple[SiteId, int, float, float]]:
         """Return (site, cluster, its share there, its share at all sites) where they differ, largest first.
@@ -113,8 +120,14 @@ class Description(Message):
             self,
             sites=tuple(self.sites[i] for i in at),
             **{name: getattr(self, name)[at] for name in ("sizes", "inertias", "silhouettes", "outlines")},
-            borderline=None if self.borderline is None else self.borderline[at],
+            borderline=_rows_at(self.borderline, at),
+            known_by_site=_rows_at(self.known_by_site, at),
+            observed_inertias=_rows_at(self.observed_inertias, at),
         )
+
+
+def _rows_at(values: FloatArray | None, at: list[int]) -> FloatArray | None:
+    return None if values is None else values[at]
 
 
 def describe(
@@ -126,12 +139,13 @@ def describe(
     m: float | None = None,
     rows: float = np.inf,
     has_missing: bool = False,
+    wide: PreparationWithOutcomes | None = None,
 ) -> Steps[Description]:
     """Ask for all figures of a report, in one exchange; with ``aggregate_only`` only for sums over sites.
 
     ``m`` is the fuzzifier of fuzzy clusters, which adds their shares of borderline rows. If all ``rows`` are
     in disclosed clusters, the other clusters are empty and left out. With ``has_missing`` cells are missing,
-    and figures are of the observed cells.
+    and figures are of the observed cells. ``wide`` has the outcomes beside the clustered columns.
     """
     axes, explained, deviation = map_axes(centers, mean, covariance)
 
@@ -151,6 +165,11 @@ def describe(
         answers = yield from total(sites, question)
         return answers
 
+    def outcome_sums(wide: PreparationWithOutcomes) -> Steps[Any]:
+        positions = np.hstack([centers, np.zeros((len(centers), wide.width - centers.shape[1]))])
+        question = AskOutcomes(positions, wide.width - centers.shape[1])
+        return (yield from transformed(wide, total(sites, question)))
+
     asked = of_all if aggregate_only else by_site
     # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
     answers: list[Any] = yield from together(
@@ -163,6 +182,7 @@ def describe(
             nothing()
             if aggregate_only
             else by_site(AskObservedSums(centers[None]) if has_missing else AskClusterSums(centers[None])),
+            nothing() if wide is None else outcome_sums(wide),
         ]
     )
     scatters: dict[SiteId, Scatter] = answers[0]
@@ -194,7 +214,21 @@ def describe(
         borderline=_shares(answers[4], answered, order) if m is not None else None,
         movers=influential_sites(centers, answers[5]),
         known=profile.known[order] if isinstance(profile, ObservedProfile) else None,
+        **_observed_by_site(answers[5], answered if has_missing and not aggregate_only else ()),
+        outcomes=None
+        if wide is None
+        else OutcomeSums(*(getattr(answers[6], f)[order] for f in ("mass", "known", "sums", "squares"))),
     )
+
+
+def _observed_by_site(sums: Mapping[SiteId, ObservedSums], sites: Sequence[SiteId]) -> dict[str, FloatArray]:
+    """The observed cells of every site and the inertia over them, as fields of a description."""
+    if not sites:
+        return {}
+    d = next(iter(sums.values())).known.shape[-1]
+    cells = [sums[s].known[0].sum(axis=0) if s in sums else np.zeros(d) for s in sites]
+    inertias = [float(sums[s].inertia[0].sum()) if s in sums else 0.0 for s in sites]
+    return {"known_by_site": np.array(cells), "observed_inertias": np.array(inertias)}
 
 
 def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
@@ -211,6 +245,10 @@ def _within_groups(agreement: AgreedSchema) -> FloatArray | None:
     return np.concatenate([np.full(c.width, inside / c.width) for c, inside in columns])
 
 
+def _beside(preparation: Preparation, outcomes: AgreedSchema) -> PreparationWithOutcomes:
+    return PreparationWithOutcomes.beside(preparation, outcomes.preparation.columns)
+
+
 MAX_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh all other replies
 
 
@@ -222,6 +260,7 @@ class AnalysisState(State):
     inner: tuple[State, ...]  # one per k
     inertias: FloatArray  # (rounds, K) after every round of clustering
     seed: int  # of the halves and of the reference tables
+    outcomes: AgreedSchema | None = None  # of the outcome columns
     choice: Choice | None = None
     mean: FloatArray | None = None  # (d,) of all rows
     covariance: FloatArray | None = None  # (d, d)
@@ -269,11 +308,20 @@ class Analysis(Message, Algorithm[AnalysisState]):
     work: float = UNLIMITED  # billions of steps
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
-        agreement = yield from agree_schema(sites, self._preparation_options())
+        options = self._preparation_options()
+        asked = [agree_schema(sites, options)]
+        asked += [agree_outcomes(sites, options)] if options.outcomes else []
+        agreement, *outcomes = yield from shared(together(asked))
         # every k draws the same sketch of the data, so equal questions are asked once
         runs = [m.start(sites, deepcopy(rng)) for m in self._methods(agreement)]
         states: list[State] = yield from transformed(agreement.preparation, shared(together(runs)))
-        return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))), int(rng.integers(2**62)))
+        return AnalysisState(
+            agreement,
+            tuple(states),
+            np.zeros((0, len(states))),
+            int(rng.integers(2**62)),
+            outcomes[0] if outcomes else None,
+        )
 
     def _preparation_options(self) -> PreparationOptions:
         """The options; a method that cannot keep missing cells has them filled, unless the option is keep."""
@@ -322,6 +370,7 @@ class Analysis(Message, Algorithm[AnalysisState]):
             m,
             state.agreement.used,
             transform.keeps_missing,
+            None if state.outcomes is None else _beside(transform, state.outcomes),
         )
         description = yield from transformed(transform, asked)
         return replace(state, description=description)

@@ -420,7 +420,11 @@ def _one(like: Scores) -> Scores:
 def _votes(scores: Sequence[Scores]) -> dict[str, int]:
     """The k that each criterion names, among the k that were judged."""
     named: dict[str, FloatArray] = {}
-    for name, sign in (("calinski_harabasz", 1), ("davies_bouldin", -1), ("silhouette", 1)):
-        named[name.replace("_", "-")] = np.array([sign * getattr(s, name) for s in scores])
+    for name, of, sign in (
+        ("calinski-harabasz", "calinski_harabasz", 1),
+        ("davies-bouldin", "davies_bouldin", -1),
+        ("simplified-silhouette", "silhouette", 1),
+    ):
+        named[name] = np.array([sign * getattr(s, of) for s in scores])
     known = {name: values for name, values in named.items() if not np.isnan(values).all()}
     return {name: scores[int(np.nanargmax(values))].k for name, values in known.items()}

@@ -9,6 +9,7 @@ from typing import Any
 from unpooled.algorithms import METHODS, Method
 from unpooled.algorithms.registry import import_methods
 from unpooled.data.missing_values import PreparationWithMissing
+from unpooled.data.outcomes import PreparationWithOutcomes
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.summary_question import AskSummary
 from unpooled.data.transforms import Affine, Preparation
@@ -22,6 +23,7 @@ from unpooled.protocol.messages import Question
 from unpooled.protocol.questions import description as figures
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, AskScatter
 from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
+from unpooled.protocol.questions.outcome_sums import AskOutcomes
 from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
@@ -29,7 +31,8 @@ from unpooled.protocol.questions.sums_with_missing import (
     AskObservedSums,
 )
 
-TRANSFORMS = (Affine, Preparation, PreparationWithMissing)  # of a site's rows, before a question reads them
+# of a site's rows, before a question reads them
+TRANSFORMS = (Affine, Preparation, PreparationWithMissing, PreparationWithOutcomes)
 SCHEMA = (AskSchema,)  # names and kinds of columns, which every method needs
 PREPARE = (AskSchema, AskColumns, AskMoments, AskObservedMoments)
 DESCRIBE = (
@@ -48,6 +51,7 @@ DESCRIBE = (
     AskHalfCovariance,
     AskHalfSums,
     AskObservedHalfSums,
+    AskOutcomes,
 )
 NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # always allowed: the privacy budget limits them
 

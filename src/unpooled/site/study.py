@@ -32,6 +32,7 @@ class Study(Message):
     method: str
     ks: tuple[int, ...]
     columns: tuple[str, ...]  # (): all that the sites have in common
+    outcomes: tuple[str, ...]  # columns that describe clusters and do not count in the distance
     protection: str  # expected of the sites: summary, raw or dp; their policies decide
     epsilon: float  # of dp: the most that the run spends, for one row; otherwise 0
     secure: bool  # every total by secure sums
@@ -53,7 +54,7 @@ class Study(Message):
         """Return why an officer could not judge this study; "" if it is valid."""
         texts = (self.federation, self.run, self.title, self.purpose, self.contact, self.method)
         fields = (text for name, field, _ in self.work for text in (name, field))
-        named = (*self.columns, *(name for name, _ in self.questions), *fields)
+        named = (*self.columns, *self.outcomes, *(name for name, _ in self.questions), *fields)
         if any(len(text) > _MAX_TEXT or is_strange(text) for text in (*texts, *named, self.protection)):
             return "a text of the study is too long, or has invisible characters"
         if not all((self.run, self.title, self.purpose, self.contact, self.ks)):
@@ -61,7 +62,9 @@ class Study(Message):
         if not 0 <= self.epsilon <= 100:
             return "the study's epsilon is not a number from 0 to 100"
         lists = (self.questions, self.work)
-        if len(self.columns) > _MAX_COLUMNS or any(len(some) > _MAX_QUESTIONS for some in lists):
+        if len(self.columns) + len(self.outcomes) > _MAX_COLUMNS or any(
+            len(some) > _MAX_QUESTIONS for some in lists
+        ):
             return "the study names too many columns or questions"
         try:
             if _time(self.created).tzinfo is None or _time(self.expires).tzinfo is None:
@@ -117,6 +120,7 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         ("method", study.method),
         ("clusters", f"{ks[0]} to {ks[-1]}" if steady else ", ".join(map(str, ks))),
         ("columns", ", ".join(study.columns) or "all that the sites have in common"),
+        ("outcomes", ", ".join(study.outcomes) or "none"),
         ("protection", f"{expected}; the site's own policy decides"),
         ("coordinator", f"receives {received}"),
         ("restarts", str(study.restarts)),

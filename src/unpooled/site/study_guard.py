@@ -80,7 +80,8 @@ class StudyLimitsGuard(Guard):
                 )
 
     def _check_columns(self, named: tuple[str, ...]) -> None:
-        others = set(named) - set(self._study.columns) if self._study.columns else set()
+        allowed = {*self._study.columns, *self._study.outcomes}
+        others = set(named) - allowed if self._study.columns else set()
         if others:
             raise QueryRefusedError(f"the approved study is not about column {min(others)}")
 

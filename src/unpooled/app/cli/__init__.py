@@ -18,10 +18,10 @@ from unpooled.app.cli.compare_command import compare
 from unpooled.app.cli.federation_commands import federation
 from unpooled.app.cli.fit_command import fit, resume
 from unpooled.app.cli.research_commands import example, methods
-from unpooled.app.cli.result_commands import certify, export, predict, release
+from unpooled.app.cli.result_commands import certify, compare_runs, export, names, predict, release
 from unpooled.app.cli.site_commands import site
 
-_ANALYSE = ("fit", "predict", "export", "certify", "resume", "release")
+_ANALYSE = ("fit", "predict", "export", "names", "compare-runs", "certify", "resume", "release")
 _RESEARCH = ("compare", "methods", "example")
 
 app = Commands(
@@ -38,6 +38,8 @@ app.callback()(o.version)
 app.command(rich_help_panel="Analyse", cls=WithAdvancedOptions)(fit)
 app.command(rich_help_panel="Analyse")(predict)
 app.command(rich_help_panel="Analyse")(export)
+app.command(rich_help_panel="Analyse")(names)
+app.command(rich_help_panel="Analyse")(compare_runs)
 app.command(rich_help_panel="Analyse")(certify)
 app.command(rich_help_panel="Analyse")(resume)
 app.command(rich_help_panel="Analyse", cls=OnLinux)(release)

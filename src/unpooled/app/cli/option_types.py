@@ -1,5 +1,6 @@
 """The options of a job, of reading files and of summary tables: the text that ``--help`` prints for each."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -101,6 +102,14 @@ Certify = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        help="Names for the report: a file (columns), or the folder of an earlier run (columns and matching "
+        "clusters).",
+        rich_help_panel=MORE_HOW,
+    ),
+]
 Seed = Annotated[
     int,
     typer.Option(
@@ -177,6 +186,13 @@ Columns = Annotated[
     typer.Option(
         help="Columns to cluster: same (must agree at all sites), common (columns that all sites have), any "
         "(all; a site may lack some), or names: age,bmi",
+        rich_help_panel=PREPARE,
+    ),
+]
+Outcomes = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns that describe the clusters and do not count in the distance: mortality,days",
         rich_help_panel=PREPARE,
     ),
 ]

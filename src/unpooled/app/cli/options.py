@@ -161,9 +161,11 @@ class JobOptions(Options):
     max_rounds: t.MaxRounds = 300
     seed: t.Seed = 0
     certify: t.Certify = None
+    names: t.Names = None
     secure: t.Secure = False
     exact_sums: t.ExactSums = False
     columns: t.Columns = "same"
+    outcomes: t.Outcomes = None
     min_cluster_size: t.MinClusterSize = None
     scale: t.Scale = "standard"
     bounds: t.Bounds = None
@@ -189,6 +191,10 @@ class JobOptions(Options):
         from unpooled.data import PreparationOptions
         from unpooled.data.readers import Reading
 
+        if self.names is not None:
+            from unpooled.app.keep_names import read_names
+
+            read_names(self.names)
         if self.min_cluster_size is not None and protect != "raw":
             typer.echo("unpooled: --min-cluster-size has no effect without --protect raw", err=True)
         same = self.columns in ("same", "common", "any")
@@ -200,6 +206,7 @@ class JobOptions(Options):
             summary,
             PreparationOptions(
                 columns=chosen,
+                outcomes=names(self.outcomes),
                 **_scales(self.scale),
                 bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
                 missing=self.missing,
@@ -220,6 +227,7 @@ class JobOptions(Options):
             remote=remote,
             modules=tuple(self.module or ()),
             certify=self.certify or "",
+            names=str(self.names) if self.names is not None else "",
             dask=dask,
         )
 

@@ -25,6 +25,12 @@ def _show_clusters(result: "ClusterResult", console: Console) -> None:
     first, second = result.headline()
     console.print(f"[bold]{escape(first)}[/bold] {escape(f'{second} {result.certified}'.strip())}\n")
     console.print(_clusters(result))
+    if result.outcomes:
+        from unpooled.app.outcome_cells import note
+
+        console.print()
+        console.print(_outcomes(result))
+        console.print(note(result.outcomes_estimated))
     if len(result.choice.scores) > 1:
         console.print()
         console.print(_scores(result))
@@ -54,13 +60,26 @@ def _clusters(result: "ClusterResult") -> Table:
     d = result.description
     order = sorted(range(len(d.sites)), key=lambda i: natural(d.sites[i]))
     listed = order if len(order) <= 6 and not result.job.aggregate_only else []
-    for name in (*(d.sites[i] for i in listed), result.unit):
+    borderline = result.borderline
+    more = [] if borderline is None else ["borderline"]
+    for name in (*(d.sites[i] for i in listed), result.unit, *more):
         table.add_column(escape(name), justify="right")
     table.add_column("what sets it apart", overflow="fold")
     for j in range(result.k):
         by_site = [_count(result.size_at(i, j)) for i in listed]
-        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(result.distinctive_traits(j)))
+        shares = [] if borderline is None else [_share(borderline[j])]
+        traits = escape(result.distinctive_traits(j))
+        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", *shares, traits)
     return table
+
+
+def _share(value: float) -> str:
+    """Return the text of a share; nan is one that was suppressed.
+
+    >>> _share(0.125), _share(float("nan"))
+    ('12%', 'suppressed')
+    """
+    return "suppressed" if value != value else f"{value:.0%}"
 
 
 def _count(rows: float) -> str:
@@ -72,10 +91,23 @@ def _count(rows: float) -> str:
     return "suppressed" if rows != rows else f"{rows:.0f}" if rows else "-"
 
 
+def _outcomes(result: "ClusterResult") -> Table:
+    from unpooled.app.outcome_cells import cells_of, name_of
+
+    table = Table(title="Outcomes, which do not count in the distance")
+    for head in ("outcome", "cluster", result.unit, "value", "difference from the others", "effect"):
+        table.add_column(head, justify="left" if head == "outcome" else "right")
+    for o in result.outcomes:
+        for j in range(result.k):
+            table.add_row(escape(name_of(o)) if j == 0 else "", str(j + 1), *cells_of(o, j))
+        table.add_section()
+    return table
+
+
 def _scores(result: "ClusterResult") -> Table:
     table = Table(title="Choice of k (* what a criterion would take)")
     heads = ["k", "inertia per row", "gain", "simulated", "halves", "border"]
-    heads += ["silhouette", "calinski harabasz", "davies bouldin"]
+    heads += ["simplified silhouette", "calinski harabasz", "davies bouldin"]
     for head in heads:
         table.add_column(head, justify="right")
     votes, c = result.choice.votes, result.choice
@@ -107,6 +139,11 @@ def notes(result: "ClusterResult") -> list[str]:
 
     a = result.agreement
     lines = [f"warning: {text}" for text in result.warnings]
+    if result.borderline is not None:
+        lines.append(
+            "borderline: rows without a membership of 0.6 or more. unpooled predict writes the memberships "
+            "of rows"
+        )
     lines += [f"{called(name)} is left out: {why}" for name, why in a.left_out]
     lines += [
         f"rare categories of {name} are merged: {', '.join(categories)}" for name, categories in a.merged
@@ -131,7 +168,7 @@ def notes(result: "ClusterResult") -> list[str]:
         dates = sorted({made for mode, made in a.protection if mode == "summary"})
         lines.append(
             f"sites answer from summary tables of {', '.join(dates)}: a row is a group of people. Inertia is "
-            f"{result.inertia:.6g} for the tables, about {result.inertia_of_rows:.6g} for the rows"
+            f"{result.inertia:.6g} for the tables{_inertia_of_rows(result)}"
         )
     raw = [site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "raw"]
     if raw:
@@ -154,6 +191,11 @@ def notes(result: "ClusterResult") -> list[str]:
         f"{most[0]:,} numbers, {_bytes(most[1])}"
     )
     return [line for line in lines if line]
+
+
+def _inertia_of_rows(result: "ClusterResult") -> str:
+    estimate = result.inertia_of_rows
+    return f", about {estimate:.6g} for the rows" if estimate == estimate else ", and more for the rows"
 
 
 def _bytes(n: int) -> str:

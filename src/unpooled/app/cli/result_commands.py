@@ -16,7 +16,7 @@ Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
 # endings that promise another kind of file than CSV
 _TABLES = (".xlsx", ".xls", ".ods", ".parquet", ".pq", ".npy", ".npz", ".sqlite", ".sqlite3", ".duckdb")
 _OTHER_KINDS = (*_TABLES, ".db", ".json", ".html", ".tsv", ".gz", ".zst", ".zip")
-_HTML = "html"  # the report; every other format of export is a model
+_HTML, _TABLE = "html", "table"  # the report and Table 1; every other format of export is a model
 
 
 def predict(
@@ -48,6 +48,7 @@ def predict(
 
     import numpy as np
 
+    from unpooled.app.model import unknown_categories
     from unpooled.app.run_folder import RunFolder
     from unpooled.data.readers import read_cells, read_table
     from unpooled.storage.atomic_files import write_atomically
@@ -78,9 +79,14 @@ def predict(
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     cells = read_cells(file, copied, reading)
-    rows: list[list[object]] = [[*copied, "row", "cluster", "distance"]]
+    fuzzy = [] if model.fuzzifier is None else model.memberships(table).tolist()
+    heads = [f"membership_{j + 1}" for j in range(len(model.centers))] if fuzzy else []
+    rows: list[list[object]] = [[*copied, "row", "cluster", "distance", *heads]]
     for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
-        rows.append([*(cells[name][i] for name in copied), i + 1, *((c, f"{x:.9g}") if c else ("", ""))])
+        shares = [f"{u:.9g}" if c else "" for u in fuzzy[i]] if fuzzy else []
+        rows.append(
+            [*(cells[name][i] for name in copied), i + 1, *((c, f"{x:.9g}") if c else ("", "")), *shares]
+        )
     if out is not None:
         write_atomically(out, csv_text(rows).encode(), shared=True)
     else:
@@ -90,19 +96,25 @@ def predict(
     lost = f"; {counts[0]} have a missing value and no cluster" if counts[0] else ""
     written = f"; written: {out}" if out is not None else ""
     typer.echo(f"{len(table)} rows: {sizes}{lost}{written}", err=out is None)
+    for sentence in unknown_categories(model, table):
+        typer.echo(f"warning: {sentence}", err=True)
 
 
 def export(
     folder: Run,
     to: Annotated[
-        str, typer.Option(help="Format: sklearn (a Python module), onnx, json, or html (the report).")
+        str,
+        typer.Option(
+            help="Format: sklearn (a Python module), onnx, json, html (the report), or table (Table 1: .csv, "
+            ".md or .html)."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="File to write (default: in the folder of the run).")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the model for other programs, or the report of a finished run.
+    """Write the model for other programs, or the report or Table 1 of a finished run.
 
     unpooled reads a model back and checks that it gives the same clusters.
 
@@ -121,8 +133,17 @@ def export(
         write_atomically(path, kept.load_result().report().encode(), shared=True)
         typer.echo(f"written: {path}")
         return
+    if to == _TABLE:
+        from unpooled.app.table_one import written_as
+
+        path = out or folder / "table1.csv"
+        check(path, inputs=kept.inputs(path), overwrite=overwrite)
+        result = kept.load_result()
+        write_atomically(path, written_as(result, result.names, path).encode(), shared=True)
+        typer.echo(f"written: {path}")
+        return
     if to not in FORMATS:
-        raise InputError(f"--to must be one of {', '.join((*FORMATS, _HTML))}, got {to!r}")
+        raise InputError(f"--to must be one of {', '.join((*FORMATS, _HTML, _TABLE))}, got {to!r}")
     path = out or folder / FORMATS[to]
     check(path, inputs=kept.inputs(path), overwrite=overwrite)  # raises if the folder holds no run
     checked = write(kept.load_model(), to, path)
@@ -189,6 +210,96 @@ def _below(value: float) -> str:
     ('3.57999', '0')
     """
     return f"{float(Context(6, ROUND_FLOOR).create_decimal(value)):.6g}"
+
+
+def names(
+    folder: Run,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help='TOML file with sections [columns], such as bmi = "Body mass index", and [clusters], such '
+            'as 1 = "Younger".'
+        ),
+    ],
+) -> None:
+    """Name the columns and clusters of a finished run, in its report and its tables.
+
+    A later run with --names and this folder keeps the names of columns, and those of clusters that match.
+
+    unpooled names run names.toml
+    """
+    from dataclasses import replace
+
+    from unpooled.app.keep_names import check_names
+    from unpooled.app.names import Names
+    from unpooled.app.run_folder import RunFolder
+
+    kept = RunFolder(folder)
+    result, given = kept.load_result(), Names.read(file)
+    check_names(result, given)
+    kept.finish(replace(result, names=given))
+    named = f"{len(given.columns)} columns and {len(given.clusters)} clusters"
+    typer.echo(f"{folder}: {named} have names; written: {kept.report}")
+
+
+def compare_runs(
+    old: Annotated[Path, typer.Argument(help="The folder of an earlier run.")],
+    new: Annotated[Path, typer.Argument(help="The folder of a later run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the matches as JSON.")] = False,
+) -> None:
+    """Match the clusters of two runs by their means, and show what changed.
+
+    Two clusters match if each is the nearest of the other, in standard deviations of the columns that both
+    runs have.
+
+    unpooled compare-runs run-2026 run-2027
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from unpooled.app.match_clusters import match_clusters
+    from unpooled.app.run_folder import RunFolder
+
+    before, after = (RunFolder(folder).load_result() for folder in (old, new))
+    found = match_clusters(before, after)
+    if as_json:
+        matched = [
+            {
+                "old": m.old + 1,
+                "new": m.new + 1,
+                "rows_old": float(before.sizes[m.old]),
+                "rows_new": float(after.sizes[m.new]),
+                "distance": m.distance,
+                "changes": [
+                    {"column": b.column, **({"category": b.category} if b.category else {}),
+                     "old": a.value, "new": b.value, "difference": d}
+                    for a, b, d in m.changes
+                ],
+            }
+            for m in found.matched
+        ]  # fmt: skip
+        rest = {"only_old": [i + 1 for i in found.only_old], "only_new": [j + 1 for j in found.only_new]}
+        typer.echo(json.dumps({"columns": list(found.columns), "matched": matched, **rest}))
+        return
+    table = Table(title="Clusters of the two runs")
+    for head in ("old", "new", f"{before.unit} old", f"{after.unit} new", "distance"):
+        table.add_column(head, justify="right")
+    table.add_column("largest changes", overflow="fold")
+    for m in found.matched:
+        changes = "; ".join(f"{b.name} {a.shown} to {b.shown}" for a, b, d in m.changes[:3] if abs(d) >= 0.1)
+        numbers = (str(m.old + 1), str(m.new + 1), f"{before.sizes[m.old]:.0f}", f"{after.sizes[m.new]:.0f}")
+        table.add_row(*numbers, f"{m.distance:.2f}", escape(changes or "none of 0.1 or more"))
+    for i in found.only_old:
+        table.add_row(str(i + 1), "-", f"{before.sizes[i]:.0f}", "-", "-", "no counterpart")
+    for j in found.only_new:
+        table.add_row("-", str(j + 1), "-", f"{after.sizes[j]:.0f}", "-", "no counterpart")
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"Distance: root mean square of the differences of the means of {len(found.columns)} columns, in "
+        "standard deviations of the later run."
+    )
 
 
 def release(

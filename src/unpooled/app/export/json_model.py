@@ -11,6 +11,9 @@ Columns are prepared in their order:
 The cluster of a row is the centre with the smallest squared distance; centers[0] is cluster 1. If
 ``rows_with_missing_values`` is "kept", nothing is filled: the distance is the sum over the columns in which
 the row has a value, and a categorical column counts with all its positions or with none.
+
+Fuzzy clusters have a ``fuzzifier`` m: the membership of a row in a cluster is its squared distance to the
+power -1 / (m - 1), divided by the sum of these numbers over all clusters.
 """
 
 import json
@@ -65,6 +68,7 @@ def to_json(model: Model) -> bytes:
         "rows_with_missing_values": missing_json(model.preparation),
         "centers": model.centers.tolist(),
         "cluster_rows": model.sizes.tolist(),
+        **({"fuzzifier": model.fuzzifier} if model.fuzzifier is not None else {}),
     }
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -89,6 +93,7 @@ def from_json(data: bytes) -> Model:
             np.array(content["centers"]),
             np.array(content["cluster_rows"]),
             content["made_by"],
+            content.get("fuzzifier"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"not a model in JSON: {error}") from error

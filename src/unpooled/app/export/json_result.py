@@ -4,17 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 from unpooled import __version__
 from unpooled.app.export.json_model import plain
+from unpooled.app.names import NO_NAMES
 
 if TYPE_CHECKING:
     from unpooled.app.result import ClusterResult
 
-_SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
+_SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "stability")
 
 
 def result_json(result: "ClusterResult") -> dict[str, Any]:
     """Return the result for programs; nan becomes null."""
     a, c, d = result.agreement, result.choice, result.description
     sent = result.run.sent()
+    fit = "inertia_per_observed_value" if result.keeps_missing else "inertia_per_row"
     value = {
         "unpooled": __version__,
         "headline": " ".join(result.headline()),
@@ -27,6 +29,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "scores": [
             {
                 **{f: getattr(s, f) for f in _SCORES},
+                "simplified_silhouette": s.silhouette,  # distances to centres in place of those to rows
                 "rows_disclosed": s.mass,
                 "border": s.border,
                 "gain": j.replication.gain,
@@ -43,6 +46,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
             {
                 "cluster": j + 1,
                 "rows": float(result.sizes[j]),
+                **({} if result.borderline is None else {"borderline_share": float(result.borderline[j])}),
                 "rows_by_site": None
                 if result.job.aggregate_only
                 else {s: result.size_at(i, j) for i, s in enumerate(d.sites)},
@@ -50,6 +54,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                     {
                         "column": t.column,
                         **({"category": t.category} if t.category else {"sd": t.spread}),
+                        "n": t.known,
                         "value": t.value,
                         "overall": t.overall,
                         "effect": t.effect,
@@ -59,13 +64,37 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
             }
             for j in range(result.k)
         ],
+        "outcomes": [
+            {
+                "column": o.column,
+                **(
+                    {"category": o.category, "cramers_v": o.explained}
+                    if o.category
+                    else {"eta_squared": o.explained}
+                ),
+                "overall": o.overall,
+                "clusters": [
+                    {
+                        "cluster": j + 1,
+                        "n": float(o.known[j]),
+                        "value": float(o.value[j]),
+                        **({} if o.category else {"sd": float(o.deviation[j])}),
+                        "difference_from_others": float(o.difference[j]),
+                        "interval_95": [float(o.low[j]), float(o.high[j])],
+                        "cohens_h" if o.category else "cohens_d": float(o.effect[j]),
+                    }
+                    for j in range(result.k)
+                ],
+            }
+            for o in result.outcomes
+        ],
         "sites": [
             {
                 "site": s,
                 "rows": float(a.rows[a.sites.index(s)]),
                 "protection": a.protection[a.sites.index(s)][0],
                 "summary_made": a.protection[a.sites.index(s)][1] or None,
-                "inertia_per_row": None if result.job.aggregate_only else result.fit()[i],
+                fit: None if result.job.aggregate_only else result.fit()[i],
                 "numbers_sent": sent[s][0],
                 "bytes_sent": sent[s][1],
                 "missing_cells": {
@@ -89,6 +118,8 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "secure": result.job.secure,
         "cite": result.citation,
     }
+    if result.names != NO_NAMES:
+        value["names"] = result.names.to_json()
     if reading := result.facts.to_json():
         value["reading"] = reading
     if result.proof is not None:

@@ -317,7 +317,7 @@ def _scores(result: ClusterResult, by_site: Counts) -> ReleaseTable:
     ]
     return ReleaseTable(
         f"Figures of the whole clustering for each number of clusters, over all {result.unit}.",
-        ("k", result.unit, "inertia", "silhouette", "stability"),
+        ("k", result.unit, "inertia", "simplified silhouette", "stability"),
         rows,
         (result.unit,),
     )

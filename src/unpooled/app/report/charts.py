@@ -148,7 +148,7 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
             "Silhouette (simplified)",
             "higher is better",
             [s.silhouette for s in c.scores],
-            votes.get("silhouette"),
+            votes.get("simplified-silhouette"),
             None,
         ),
         (
@@ -260,7 +260,7 @@ def _sites(result: ClusterResult, plane: Plane) -> list[str]:
 def fit(result: ClusterResult) -> str:
     """Return the distance of rows to their centres at every site, compared with all sites."""
     d, values = result.description, result.fit()
-    overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
+    overall = result.mean_fit
     known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]
     if not known or overall <= 0:
         return ""
@@ -296,7 +296,7 @@ def fit(result: ClusterResult) -> str:
         text(
             (plane.left + plane.right) / 2,
             plane.bottom + 34,
-            "mean squared distance of a row to its centre",
+            f"mean squared distance of a {'value' if result.keeps_missing else 'row'} to its centre",
             "name",
             "middle",
         )

@@ -215,7 +215,7 @@ def _differences(result: ClusterResult) -> dict[str, Any]:
     for site, j, share, overall in d.differences():
         part = {"cluster": j, "share": f"{share:.0%}", "overall": f"{overall:.0%}"}
         by_site.setdefault(site, []).append(part)
-    fits, mean = result.fit(), float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
+    fits, mean = result.fit(), result.mean_fit
     worse = [d.sites[i] for i in _order(result) if fits[i] > _WORSE * mean > 0]
     differ = [{"name": site, "parts": parts[:2]} for site, parts in by_site.items()]
     return {

@@ -90,10 +90,10 @@ def chunks_with_missing(batch: SiteBatch, s: int) -> Iterator[RowsWithMissing]:
         yield RowsWithMissing(batch.X[at], part, np.ones(len(part)) if weights is None else weights[at])
 
 
-def _disclosed_by_column(
+def disclosed_by_column(
     batch: SiteBatch, clusters: BoolArray, known: FloatArray, squares: FloatArray
 ) -> BoolArray:
-    """(..., k, d) mask of the cells of cluster and column: large ones of clusters that are disclosed.
+    """Return the mask (..., k, d) of the cells of cluster and column: large ones of disclosed clusters.
 
     The clusters divide the rows that have a column, so of every column none or enough rows are suppressed.
     """
@@ -117,7 +117,7 @@ def disclose_observed(batch: SiteBatch, t: ObservedTotals) -> DisclosedCells:
     clusters = batch.disclosed(t.mass, t.squares)
     if batch.minimum <= 1:
         return DisclosedCells(clusters, np.ones(t.known.shape, dtype=np.bool_), t.inertia)
-    cells = _disclosed_by_column(batch, clusters, t.known, t.known_squares)
+    cells = disclosed_by_column(batch, clusters, t.known, t.known_squares)
     return DisclosedCells(clusters, cells, zero_suppressed(cells, t.deviations).sum(axis=-1))
 
 
