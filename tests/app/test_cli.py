@@ -16,7 +16,7 @@ from unpooled.app.cli import app
 from unpooled.errors import EXTRAS, InputError
 
 runner = CliRunner()
-ANALYSE = ["fit", "predict", "export", "certify", "resume", "release"]
+ANALYSE = ["fit", "predict", "export", "names", "compare-runs", "certify", "resume", "release"]
 COMMANDS = [*ANALYSE, "site", "federation", "compare", "methods", "example"]
 
 
@@ -28,7 +28,7 @@ def test_help_names_the_commands():
         word for line in result.stdout.splitlines() for word in panels if line.startswith(f"╭─ {word} ─")
     ]
     assert titles == list(panels)
-    assert re.findall(r"^│ ([a-z]+) ", result.stdout, re.M) == COMMANDS
+    assert re.findall(r"^│ ([a-z-]+) ", result.stdout, re.M) == COMMANDS
 
 
 def every_command(group, *path):

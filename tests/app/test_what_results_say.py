@@ -1,5 +1,6 @@
 """What a result says of estimates, absences, doubtful columns and rows of one person: true, and of use."""
 
+import html
 import json
 import re
 import shlex
@@ -167,3 +168,30 @@ def test_an_array_with_missing_values_or_text_is_sent_to_cluster():
 def test_scales_of_single_columns_in_one_text_are_sent_to_scales():
     with pytest.raises(InputError, match=r'scale="standard", scales=\{"age": "log"\}'):
         unpooled.cluster({"a": two_groups(50)}, 2, scale="standard,age=log")
+
+
+def test_the_first_screen_has_the_answer_its_doubt_a_picture_and_outcomes_follow():
+    frame = two_groups(300).assign(
+        died=(np.arange(300) % 3 == 0).astype(float), site=np.array(["a", "b"])[np.arange(300) % 2]
+    )
+    frame.loc[::3, "hnr"] = None
+    result = unpooled.cluster(frame, 2, site_column="site", outcomes="died").job_result
+    page = result.report()
+    answer, rest = page.split('<section id="answer">')[1].split("</section>", 1)
+    first, second = (html.escape(text, quote=False) for text in result.headline())
+    answer = answer.replace("&#39;", "'").replace("&#34;", '"')
+    assert answer.index(f"<p>{first}</p>") < answer.index(f"<p>{second}</p>") < answer.index("<svg")
+    assert answer.index("<svg") < answer.index('class="each"')
+    assert "a site would send at most" in answer
+    assert re.search(r"\d+ of \d+ have a value", answer)
+    assert '<section id="outcomes">' in rest
+    assert "died = 1 (Cramér" in rest
+    assert "mean squared distance of an observed value" in rest
+
+
+def test_a_column_in_another_unit_at_a_site_comes_before_the_support():
+    sites = {name: two_groups(300, seed) for seed, name in enumerate("abc")}
+    sites["b"]["hnr"] *= 18.016
+    _, second = unpooled.cluster(sites, 2).job_result.headline()
+    assert second.startswith("Check the units first: hnr at b: ")
+    assert "glucose" in second

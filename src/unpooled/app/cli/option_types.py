@@ -193,7 +193,7 @@ Outcomes = Annotated[
     str | None,
     typer.Option(
         help="Columns that describe the clusters and do not count in the distance: mortality,days",
-        rich_help_panel=PREPARE,
+        rich_help_panel=MORE_HOW,
     ),
 ]
 Exclude = Annotated[str | None, typer.Option(help="Columns to leave out: id,date", rich_help_panel=PREPARE)]

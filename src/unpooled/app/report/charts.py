@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from unpooled.app.result import ClusterResult
+from unpooled.app.traits import Trait
 from unpooled.html.formatting import figure, natural
-from unpooled.html.svg import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
+from unpooled.html.svg import Plane, Point, colour, drawing, ellipse, line, path, tag, text, ticks
 from unpooled.typing import FloatArray
 
 _TICKS = 6  # on a logarithmic axis; more would touch
@@ -107,6 +108,62 @@ def convergence(result: ClusterResult) -> list[tuple[str, str]]:
             curve(rounds, [r.movement for r in history], "movement by round", "round", log=True),
         ),
     ]
+
+
+_APART = 6  # columns of the picture of what sets clusters apart
+
+
+def apart(result: ClusterResult) -> str:
+    """Return the means of the clusters in the columns that differ most; "" if there is one cluster."""
+    if result.k < 2:
+        return ""
+    by_key: dict[tuple[str, str], list[Trait]] = {}
+    for j in range(result.k):
+        for t in result.traits(j):
+            by_key.setdefault((t.column, t.category), []).append(t)
+    # of a categorical column, the category that differs most
+    widest = sorted(by_key.values(), key=lambda traits: -_range(traits))
+    rows = list({traits[0].column: traits for traits in reversed(widest) if _range(traits) > 0}.values())
+    rows = sorted(rows, key=lambda traits: -_range(traits))[:_APART]
+    if not rows:
+        return ""
+    effects = [t.effect for traits in rows for t in traits]
+    end = max(1.0, max(map(abs, effects))) * 1.12
+    height = 44 + 44 * len(rows) + 44
+    plane = Plane((-end, end), (0.0, 1.0), (760, height), (34, 110, 44, 190))
+    parts: list[str] = []
+    for tick in ticks(-end, end, 6):
+        x = plane.at(tick, 0)[0]
+        parts.append(line((x, plane.top), (x, plane.bottom), "mark" if tick == 0 else "grid"))
+        parts.append(text(x, plane.bottom + 16, f"{tick:g}", "tick", "middle"))
+    parts.append(text(plane.at(0, 0)[0], plane.top - 10, "all rows", "name", "middle"))
+    for i, traits in enumerate(rows):
+        y, first = plane.top + 26 + 44 * i, traits[0]
+        name = result.names.column(first.column) + (f" = {first.category}" if first.category else "")
+        parts.append(
+            text(plane.left - 10, y + 5, name if len(name) < 26 else name[:24] + "…", "label", "end")
+        )
+        parts.append(line((plane.left, y), (plane.right, y), "grid"))
+        overall = f"{first.overall:.0%}" if first.category else figure(first.overall)
+        parts.append(text(plane.right + 10, y + 5, f"all {overall}", "value"))
+        placed: list[Point] = []
+        for j, t in sorted(enumerate(traits), key=lambda pair: pair[1].effect):
+            x = plane.at(t.effect, 0)[0]
+            free = (y + off for off in (0, -13, 13) if all(math.dist((x, y + off), p) > 20 for p in placed))
+            at = (x, next(free, float(y)))
+            placed.append(at)
+            title = tag("title", f"cluster {j + 1}: {t.text()}")
+            parts.append(tag("circle", title, cx=at[0], cy=at[1], r=11.0, class_=f"place {colour(j)}"))
+            parts.append(text(at[0], at[1] + 5, str(j + 1), f"inside {colour(j)}", "middle"))
+    middle = (plane.left + plane.right) / 2
+    caption = "mean of the cluster, in standard deviations of all rows"
+    parts.append(text(middle, plane.bottom + 36, caption, "name", "middle"))
+    return drawing(760, height, parts, "means of the clusters in the columns that differ most")
+
+
+def _range(traits: list[Trait]) -> float:
+    effects = [t.effect for t in traits]
+    return max(effects) - min(effects)
 
 
 def choice(result: ClusterResult) -> list[tuple[str, str, str]]:

@@ -1,9 +1,11 @@
 """The values of the report's sections. The template ``report.html`` shows each in the section of its name."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from unpooled import __version__
+from unpooled.app.outcome_cells import cells_of, name_of, note
 from unpooled.app.report import charts
 from unpooled.app.report.missing import kept_cells, missing
 from unpooled.app.result import ClusterResult
@@ -20,15 +22,18 @@ _LISTED = 12  # items that are left out
 
 def headline(result: ClusterResult) -> dict[str, Any]:
     """Return the answer."""
-    first, second = result.headline()
+    first, support = result.headline()
     a, run = result.agreement, result.run
     largest = max((amount for _, amount in run.sent().values()), default=0)
+    send = "sent by a site at most" if result.job.remote is not None else "a site would send at most"
     kept = f"{kept_cells(result)} Rows are compared by the cells that they have."
     left_out = left_out_items(result)
     return {
         "first": first,
+        "support": support,
+        "picture": charts.apart(result),
         "clusters": [_cluster(result, j) for j in range(result.k)] if result.k > 1 else [],
-        "second": [text for text in (second, result.certified, kept if result.keeps_missing else "") if text],
+        "second": [text for text in (result.certified, kept if result.keeps_missing else "") if text],
         "left_out": left_out[:_LISTED],
         "more_left_out": max(len(left_out) - _LISTED, 0),
         "warnings": result.warnings,
@@ -38,7 +43,7 @@ def headline(result: ClusterResult) -> dict[str, Any]:
             ("none" if result.choice.none else str(result.k), "clusters"),
             (str(len(a.preparation.columns)), "columns used"),
             (str(run.exchanges), "round trips"),
-            (size(largest), "sent by a site at most"),
+            (size(largest), send),
         ],
     }
 
@@ -51,19 +56,26 @@ _WORDS = (
 )
 
 
+def _name(result: ClusterResult, t: Trait) -> str:
+    """Return the name of a trait, with the user's name of its column."""
+    column = result.names.column(t.column)
+    return f"{column} = {t.category}" if t.category else column
+
+
 def _cluster(result: ClusterResult, j: int) -> dict[str, str]:
     """Return a cluster in one sentence: its size, and its largest differences from all rows."""
     traits = [t for t in one_per_column(result.traits(j)) if abs(t.effect) >= _MIN_EFFECT][:_NAMED]
     ways = []
     for word, category, up in _WORDS:
         some = [
-            f"{t.name} ({_value(t)}, all {_value(t, overall=True)})"
+            f"{_name(result, t)} ({'; '.join(filter(None, [_beside(t), t.behind]))})"
             for t in traits
             if bool(t.category) is category and (t.effect > 0) is up
         ]
         ways += [f"{word} {', '.join(some)}"] if some else []
     rows, share = _size(result, j)
-    return {"size": f"{rows} ({share})", "text": "; ".join(ways) or "close to the mean in every column"}
+    text = "; ".join(ways) or "close to the mean in every column"
+    return {"name": result.names.clusters.get(str(j + 1), ""), "size": f"{rows} ({share})", "text": text}
 
 
 def _size(result: ClusterResult, j: int) -> tuple[str, str]:
@@ -95,15 +107,16 @@ def profiles(result: ClusterResult) -> dict[str, Any]:
 def _card(result: ClusterResult, j: int) -> dict[str, Any]:
     rows, share = _size(result, j)
     traits = [t for t in one_per_column(result.traits(j)) if abs(t.effect) >= 0.1][:_TRAITS]
-    return {"size": rows, "share": share, "bars": [_bar(t) for t in traits]}
+    name = result.names.clusters.get(str(j + 1), "")
+    return {"name": name, "size": rows, "share": share, "bars": [_bar(result, t) for t in traits]}
 
 
-def _bar(t: Trait) -> dict[str, str]:
+def _bar(result: ClusterResult, t: Trait) -> dict[str, str]:
     """Return a trait as a bar left or right of the middle."""
     width = min(abs(t.effect) / FULL, 1.0) * 50
     way = "below" if t.effect < 0 else "above"
     return {
-        "name": t.name,
+        "name": _name(result, t),
         "value": _value(t),
         "overall": _value(t, overall=True),
         "title": f"{abs(t.effect):.1f} standard deviations {way} the mean of all rows",
@@ -117,6 +130,10 @@ def _value(t: Trait, *, overall: bool = False) -> str:
     return percent(value) if t.category else figure(value)
 
 
+def _beside(t: Trait) -> str:
+    return f"{_value(t)}, all {_value(t, overall=True)}"
+
+
 def _every_column(result: ClusterResult) -> list[dict[str, Any]]:
     by_cluster = [{(t.column, t.category): t for t in result.traits(j)} for j in range(result.k)]
     places = {key: j for j, key in enumerate(result.agreement.preparation.outputs)}
@@ -127,11 +144,14 @@ def _every_column(result: ClusterResult) -> list[dict[str, Any]]:
             {
                 "value": _value(t),
                 "spread": "" if t.category else figure(t.spread),
+                "known": f"{t.known:,.0f}" if t.behind else "",
                 "depth": t.effect / FULL,
             }
             for t in traits
         ]
-        rows.append({"name": traits[0].name, "cells": cells, "overall": _value(traits[0], overall=True)})
+        rows.append(
+            {"name": _name(result, traits[0]), "cells": cells, "overall": _value(traits[0], overall=True)}
+        )
     return rows
 
 
@@ -152,7 +172,8 @@ def places(result: ClusterResult) -> dict[str, Any]:
     d, k = result.description, range(result.k)
     order, many = _order(result), len(d.sites) > 20
     fits = result.fit()
-    notes = ["The last column is the mean squared distance to the centres."]
+    of_value = " of an observed value" if result.keeps_missing else ""
+    notes = [f"The last column is the mean squared distance{of_value} to the centres."]
     if any(result.size_at(i, j) == 0 for i in order[:_ROWS] for j in k):
         notes.insert(0, f"{_NONE}: none.")
     if result.sites_with_minimum:
@@ -185,6 +206,9 @@ def places(result: ClusterResult) -> dict[str, Any]:
         ],
         "notes": " ".join(notes),
         "absent": _absent(result),
+        "absent_note": "Averages of groups do not show clusters of a few people: a site may have some."
+        if result.agreement.from_summaries
+        else "",
     }
 
 
@@ -237,6 +261,17 @@ def _absent(result: ClusterResult) -> list[tuple[int, str]]:
         return []
     absent = ((j, [s for i, s in enumerate(d.sites) if result.size_at(i, j) == 0]) for j in range(result.k))
     return [(j, listed(sites)) for j, sites in absent if sites]
+
+
+def outcomes(result: ClusterResult) -> dict[str, Any] | None:
+    """Return the outcomes by cluster; None if the job names none."""
+    if not result.outcomes:
+        return None
+    rows = []
+    for o in result.outcomes:
+        named = replace(o, column=result.names.column(o.column))
+        rows.append({"name": name_of(named), "clusters": [cells_of(o, j) for j in range(result.k)]})
+    return {"rows": rows, "note": note(result.outcomes_estimated)}
 
 
 def memberships(result: ClusterResult) -> list[tuple[str, list[str]]]:
@@ -414,6 +449,7 @@ def page(result: ClusterResult) -> str:
         headline=headline(result),
         profiles=profiles(result),
         places=places(result),
+        outcomes=outcomes(result),
         memberships=memberships(result),
         fit=fit(result),
         map=spread_map(result),
