@@ -28,7 +28,7 @@ def test_help_names_the_commands():
         word for line in result.stdout.splitlines() for word in panels if line.startswith(f"╭─ {word} ─")
     ]
     assert titles == list(panels)
-    assert re.findall(r"^│ ([a-z-]+) ", result.stdout, re.M) == COMMANDS
+    assert re.findall(r"^│ ([a-z][a-z-]*) ", result.stdout, re.M) == COMMANDS
 
 
 def every_command(group, *path):
