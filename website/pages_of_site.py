@@ -44,6 +44,7 @@ PARTS: dict[str, list[str]] = {
         "policy.md",
         "summary-table.md",
         "review.md",
+        "release.md",
         "deployment/index.md",
         "deployment/operation.md",
         "deployment/*",

@@ -1,6 +1,7 @@
 """Commands of a site that act on several things: how each decides which, and what it refuses."""
 
 import json
+import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from studies import study_of
 from unpooled.app.cli import app
+from unpooled.app.pages.dpia import page, read
 from unpooled.federation.provisioning.federation_folder import create
 from unpooled.site.policy import load
 from unpooled.site.study_store import APPROVED, DECLINED, WITHDRAWN, StudyFolder
@@ -134,6 +136,10 @@ def test_review_prints_or_writes_one_thing(north, tmp_path):
     code, printed, _ = call("site", "review", north, "--text")
     assert code == 0
     assert "not approved yet: the site answers nothing" in printed
+    table = SummaryFolder(north).read()
+    assert f"the first 4 groups of {len(table)}; --csv FILE writes all:\n" in printed
+    ages = [f"{age:.6g}" for age in table.means["age"][:4]]
+    assert ["age", *ages] in [line.split() for line in printed.splitlines()]
     assert study.digest in printed
     assert study.purpose in printed
     code, printed, _ = call("site", "review", north, "1")
@@ -228,6 +234,81 @@ def test_only_the_table_that_was_reviewed_is_approved(north, patients, monkeypat
     monkeypatch.setattr("unpooled.app.cli.review_commands.typer.confirm", while_asked)
     assert "changed while it was reviewed" in refused("site", "approve", north, "--table")
     assert not SummaryFolder(north).approved
+
+
+def test_a_second_approval_of_one_table_changes_nothing(north):
+    assert call("site", "approve", north, "--table", "--yes", "--by", "Dr. Low")[0] == 0
+    first = SummaryFolder(north).approval()
+    code, printed, _ = call("site", "approve", north, "--table", "--yes", "--by", "Dr. High")
+    assert code == 0
+    assert printed == f"{north / 'summary'} was approved at {first['utc']} by Dr. Low; nothing changes\n"
+    SummaryFolder(north).approve(by="Dr. High")
+    assert SummaryFolder(north).approval() == first == {"by": "Dr. Low", "utc": first["utc"]}
+    report = page(read(north))
+    assert ("Dr. Low" in report, "Dr. High" in report) == (True, False)
+
+
+def test_the_page_beside_the_table_is_of_that_table(north, patients):
+    """Made, replaced before anybody approved it, approved, updated, and after an erasure."""
+    page = north / "summary" / "page.html"
+    assert "Not approved yet: the site answers nothing." in page.read_text()
+    words = ("site", "summarize", north, "--data", patients)
+    made = (*words, "--no-sensitive-columns", "--person", "patient", "--min-group-size", "9")
+    code, printed, _ = call(*made)
+    assert (code, f"written: {page}: open it to review the table\n" in printed) == (0, True)
+    assert SummaryFolder(north).digest in page.read_text()
+    assert call("site", "approve", "--table", "--yes", north)[0] == 0
+    assert f"Approved at {SummaryFolder(north).approved} UTC." in page.read_text()
+    patients.write_text("\n".join(patients.read_text().splitlines()[:-12]) + "\n")
+    update = north / "renewal" / "page.html"
+    code, printed, _ = call(*words)
+    assert (code, f"written: {update}: open it to review the update\n" in printed) == (0, True)
+    assert "Not approved yet: the site answers from the old table." in update.read_text()
+    assert call("site", "approve", "--table", "--yes", north)[0] == 0
+    assert SummaryFolder(north).digest in page.read_text()
+    assert call("site", "erase", north, "P3", "--yes")[0] == 0
+    assert SummaryFolder(north).digest in page.read_text()
+
+
+@pytest.mark.parametrize("mode", ["summary", "dp", "raw"])
+def test_the_last_screen_of_a_terminal_shows_what_an_officer_decides_on(north, mode):
+    """Of 80 columns and 24 lines: purpose, contact, limits and risk, at the question about a study."""
+    if mode != "summary":
+        columns = 'columns = ["age", "bmi"]\nlower = [0, 9]\nupper = [110, 60]\nrows = 100\n'
+        private = f"[dp]\nepsilon_total = 2\n[domain]\n{columns}" if mode == "dp" else ""
+        (north / "policy.toml").write_text(f'format = 1\n[protect]\nmode = "{mode}"\n{private}')
+    names = tuple(f"column{number}" for number in range(40))
+    received(north, title="Kinds of patients", contact="Dr. Low, low@example.org", columns=names)
+    done = CliRunner().invoke(app, ["site", "approve", str(north), "1"], input="n\n", env={"COLUMNS": "80"})
+    lines = done.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert names[-1] in done.output
+    (question,) = (i for i, line in enumerate(lines) if line.startswith("Approve the study?"))
+    screen = " ".join(" ".join(lines[max(0, question - 23) : question + 1]).split())
+    for text in (
+        "Kinds of patients",
+        "purpose to find groups",
+        "contact Dr. Low, low@example.org",
+        "column11 and 28 more, named above",
+        "at most 304 rounds",
+        "expires ",
+        {
+            "summary": "the answers disclose no more than the summary table, whatever is asked",
+            "dp": "someone who has all other rows learns of a row what epsilon 2 allows",
+            "raw": "rows can be reconstructed from exact answers",
+        }[mode],
+    ):
+        assert text in screen, text
+
+
+def test_the_last_screen_shows_the_risks_of_a_table(north):
+    done = CliRunner().invoke(
+        app, ["site", "approve", str(north), "--table"], input="n\n", env={"COLUMNS": "80"}
+    )
+    lines = [piece for line in done.output.splitlines() for piece in textwrap.wrap(line, 80)]
+    screen = " ".join(lines[-24:])
+    for text in ("Membership inference: ", "80 people in", SummaryFolder(north).digest, "columns: age, bmi"):
+        assert text in screen, text
 
 
 # ---------------------------------------------------------------- decline

@@ -9,7 +9,6 @@ from tests.data.people_tables import parkinsons
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
-from unpooled.app.cli.review_commands import write_page
 from unpooled.app.pages import dpia
 from unpooled.data import Table
 from unpooled.errors import InputError
@@ -58,7 +57,7 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
     )
     assert code == 0
     assert "200 people in" in printed
-    assert f"unpooled site review {site}" in printed
+    assert f"written: {site / 'summary' / 'page.html'}: open it to review the table" in printed
     code, printed, _ = call("site", "review", site, "--html", tmp_path / "page.html")
     assert code == 0
     assert "not approved yet" in printed
@@ -296,36 +295,6 @@ def cases(path, *, sex=lambda i: "fm"[i % 2]):
         lines.append(f"N{i},19{50 + i % 40}-03-{1 + i % 28:02},{70 if i < 60 else 35},{sex(i)},{int(i < 60)}")
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def test_the_page_says_that_the_table_is_approved(tmp_path):
-    site = tmp_path / "north"
-    assert (
-        call(
-            "site", "summarize", "--no-sensitive-columns", site, "--data", cases(tmp_path / "a.csv"), *NAMED
-        )[0]
-        == 0
-    )
-    write_page(SummaryFolder(site))
-    assert "Not approved yet" in (site / "summary" / "page.html").read_text()
-    assert call("site", "approve", "--table", "--yes", site)[0] == 0
-    page = (site / "summary" / "page.html").read_text()
-    assert "Not approved yet" not in page
-    assert f"Approved at {SummaryFolder(site).approved} UTC." in page
-
-
-def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
-    call(
-        "site",
-        "summarize",
-        "--no-sensitive-columns",
-        tmp_path / "north",
-        "--data",
-        cases(tmp_path / "a.csv"),
-        *NAMED,
-    )
-    assert call("site", "approve", "--table", "--yes", tmp_path / "north")[0] == 0
-    assert not (tmp_path / "north" / "summary" / "page.html").exists()
 
 
 def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):

@@ -88,6 +88,26 @@ def test_names_and_categories_have_one_form(tmp_path):
     assert table.categories["gr\u00f6\u00dfe"] == ("f\u00fcr",)
 
 
+@pytest.mark.parametrize("decimal", [",", None])
+def test_decimal_commas_apply_to_categories(tmp_path, decimal):
+    """Declared, or learnt from the numbers of the file."""
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "age;ecg;dose;chol\n" + "61,5;0,0;0,5;201,5\n62,25;1,0;1,5;180,0\n63,5;2,0;a,b;190,5\n" * 3
+    )
+    table = read_table(path, Reading(decimal=decimal, categorical=("ecg", "dose")))
+    assert table.categories == {"ecg": ("0", "1", "2"), "dose": ("0.5", "1.5", "a,b")}
+    old = "2,0" if decimal else "2"
+    recoded = Reading(decimal=decimal, categorical=("dose",), recode=(("ecg", old, "1"),))
+    assert read_table(path, recoded).categories["ecg"] == ("0", "1")
+
+
+def test_commas_in_categories_stay_where_numbers_have_points(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age;answers\n" + "61.5;1,2\n62.25;1\n63.5;2\n" * 3)
+    assert read_table(path, Reading(categorical=("answers",))).categories["answers"] == ("1,2", "1", "2")
+
+
 def test_decimal_commas(tmp_path):
     path = write(tmp_path, "a.csv", "a;b\n1,5;2\n2,25;3\n")
     assert column(read_table(path, Reading(decimal=",")), "a") == [1.5, 2.25]

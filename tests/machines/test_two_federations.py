@@ -146,6 +146,51 @@ def test_two_federations_are_answered_from_one_table_and_share_one_log(call, fed
     call("site", "log", folder, "--verify")
 
 
+def test_the_dpia_report_names_both_federations_and_every_study(call, federations, tmp_path):
+    folder, data = tmp_path / "site", write(tmp_path / "p.csv", people(np.random.default_rng(0), range(60)))
+    memberships = joined(call, federations, folder, "--data", data, "--person", "patient_id")
+    call("site", "approve", folder, "--table", "--yes")
+    for name, federation in federations.items():
+        study = study_of("r", identity_in(federation.path), federation=name, title=f"Kinds of {name} <1>")
+        member = Member(call, federation, memberships[name], study=study)
+        member.ask()
+        member.close()
+    call("site", "decline", folder, "2", "--by", "Dr. Low")
+    call("site", "dpia", folder)
+    report = (folder / "dpia.html").read_text()
+    part = report.split("<h2>Federations and studies</h2>")[1].split("</section>")[0]
+    for name, membership in memberships.items():
+        assert f">{name}</td>" in part
+        assert f">{NAMES[name]}</td>" in part
+        assert membership.authority() in part
+        assert f"<b>Kinds of {name} &lt;1&gt;</b><br>to find groups" in part
+    assert part.count(">approved</td>") == 1
+    assert part.count(">withdrawn</td>") == 1
+    assert ">Dr. Low, 20" in part
+    assert "The coordinators of two federations compare what this site sent them" in report
+    store = memberships["lung"].path / "studies"
+    (file,) = store.iterdir()
+    file.write_text("")
+    call("site", "dpia", folder, "--overwrite")
+    assert f"<p>{file}: not a study, or damaged" in (folder / "dpia.html").read_text()
+
+
+def test_a_policy_with_an_id_is_of_one_name_in_all_federations(call, federations, tmp_path):
+    folder, data = tmp_path / "site", write(tmp_path / "p.csv", people(np.random.default_rng(0), range(60)))
+    rules = tmp_path / "policy.toml"
+    rules.write_text('format = 1\n[site]\nid = "north"\n')
+    first = invite(federations["heart"], "north")
+    call("site", "join", folder, first, "--data", data, "--person", "patient_id", "--policy", rules)
+    error = call("site", "join", folder, invite(federations["lung"], "hospital-7"), code=1)
+    assert (
+        f"{folder / 'policy.toml'} is the policy of north, and the invitation is for hospital-7. Ask the "
+        "coordinator for an invitation of north, or remove id from [site] in the policy."
+    ) in error
+    assert [membership.name for membership in SiteFolder(folder).memberships()] == ["heart"]
+    (folder / "policy.toml").write_text("format = 1\n")
+    call("site", "join", folder, invite(federations["lung"], "hospital-7"))
+
+
 def test_a_run_of_the_same_name_in_another_federation_has_nothing_in_common_with_it(tmp_path):
     """Answers, rounds, secure sums and pinned keys are those of one federation; the budget is that of all."""
     path = tmp_path / "ledger.sqlite"

@@ -67,11 +67,11 @@ def test_it_counts_what_could_be_read_singly_and_what_left_masked(opened, tmp_pa
     federation = opened("summary", SecureSums())
     run_protocol(total(federation.sites, AskMoments()), federation, run="sums")
     for text in account(tmp_path / "a"):
-        assert "1 answers left masked: only sums over sites are readable. 4 more held keys" in text
-        assert "readable singly" not in text
+        assert "1 answer left masked: only sums over sites are readable. 4 further messages held keys" in text
+        assert "read singly" not in text
     run_protocol(each(federation.sites, AskMoments()), federation, run="single")
     for text in account(tmp_path / "a"):
-        assert "1 replies of this site were readable singly, not only in a sum." in text
+        assert "1 answer could be read singly by the coordinator, not only in a sum." in text
 
 
 def test_it_names_the_decisions_about_studies_and_says_where_nothing_left(tmp_path):

@@ -118,7 +118,7 @@ def test_a_line_that_is_damaged_or_tells_nothing_is_left_out_of_the_account(tmp_
         file.write(b"{}\n")
     record = read(tmp_path)
     assert [str(fault) for fault in record.faults] == ["line 4: not a line of this log: altered or damaged"]
-    assert (record.lines, record.runs[0].releases) == (4, 1)
+    assert (record.lines, record.runs[0].answers) == (4, 1)
 
 
 def test_a_line_of_another_kind_or_without_a_number_is_named(tmp_path):
@@ -131,7 +131,7 @@ def test_a_line_of_another_kind_or_without_a_number_is_named(tmp_path):
     with log.path.open("ab") as file:
         file.write(encode_line({**entry, "hash": line_hash(entry)}))
     assert "line 4: number four where 3 belongs: altered" in faults(tmp_path)
-    assert read(tmp_path).runs[0].releases == 1
+    assert read(tmp_path).runs[0].answers == 1
 
 
 # ---------------------------------------------------------------- the ledger

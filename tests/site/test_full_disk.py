@@ -4,13 +4,16 @@ import errno
 import json
 import os
 import resource
+import socket
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from unpooled.app.cli import app
 from unpooled.data import Table
 from unpooled.errors import LedgerError
 from unpooled.privacy.microaggregation import SummarySettings
@@ -170,3 +173,17 @@ def test_a_summary_table_that_the_disk_does_not_take_leaves_nothing_behind(tmp_p
     made = place.make(rows, SummarySettings(one_row_per_person=True))
     assert place.read().digest == made.digest
     assert json.loads((place.path / "about.json").read_text())["registry"] is False
+
+
+def test_a_command_names_the_file_and_the_machine_whose_disk_is_full(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = CliRunner().invoke(app, ["site", "init", str(tmp_path / "policy.toml")])
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f"unpooled: {tmp_path / 'policy.toml'}: No space left on device ({socket.gethostname()}). Free some "
+        "space and repeat the command.\n"
+    )
+    assert list(tmp_path.iterdir()) == []

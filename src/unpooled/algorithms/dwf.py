@@ -94,6 +94,7 @@ class AskLocalMoves(Question[LocalMoves]):
     """Weighted movement of the site's centres in up to ``steps`` Lloyd steps from these centres."""
 
     reads = "rows"
+    asks_for = "for each centre: how far it moves in some steps of k-means on the site's rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
     steps: Annotated[int, Repeats(max_value=MAX_STEPS)]

@@ -40,6 +40,7 @@ class AskOneStep(Question[LocalMeans]):
     """Means and counts of the site's clusters of at least p rows after one Lloyd step from these centres."""
 
     reads = "rows"
+    asks_for = "for each centre: how many rows are nearest to it, and their mean"
 
     centers: Annotated[FloatArray, Centers("k d")]
     counts: str

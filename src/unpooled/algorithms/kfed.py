@@ -43,6 +43,7 @@ class AskDennisMeans(Question[LocalMeans]):
     """Means and counts of the site's own clusters: at most k', by algorithm 1 of Dennis et al."""
 
     reads = "rows"
+    asks_for = "the means and sizes of the clusters that the site finds in its own rows"
 
     k: Annotated[int, Length()]
     steps: Annotated[int, Repeats(max_value=MAX_STEPS)] = LOCAL_STEPS

@@ -52,6 +52,7 @@ class AskEpochs(Question[EpochMoves]):
     """Weighted movement of the site's centres in E epochs of mini-batch k-means from these centres."""
 
     reads = "rows"
+    asks_for = "for each centre: how far it moves in some epochs of mini-batch k-means on the site's rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
     epochs: Annotated[int, Repeats(max_value=MAX_EPOCHS)]

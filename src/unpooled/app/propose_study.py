@@ -1,6 +1,5 @@
 """The study of a job between machines. Sites answer its queries only after they have approved it."""
 
-import socket
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from unpooled.protocol.questions.outcome_sums import AskOutcomes
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
 from unpooled.site.allow_list import DESCRIBE, NOISY, PREPARE
 from unpooled.site.study import UNSTATED, Study, signable
-from unpooled.storage.account import account as account_name
 
 if TYPE_CHECKING:
     from unpooled.app.job import Job
@@ -50,7 +48,7 @@ def propose_study(job: "Job", federation: "FederationFolder | Recipient | None" 
         run=remote.run,
         title=remote.title or title_of(job, name),
         purpose=remote.purpose or UNSTATED,
-        contact=remote.contact or default_contact(),
+        contact=remote.contact or UNSTATED,
         method=job.method,
         ks=job.ks,
         columns=() if isinstance(columns, str) else columns,
@@ -69,11 +67,6 @@ def propose_study(job: "Job", federation: "FederationFolder | Recipient | None" 
     if fault := study.fault():
         raise InputError(f"--title, --purpose, --contact: {fault}")
     return study, "" if sign is None else sign(signable(study.digest)).hex()
-
-
-def default_contact() -> str:
-    """Return the contact of a study without --contact: the account that proposes it."""
-    return f"{account_name() or 'unknown account'} at {socket.gethostname()}"
 
 
 def title_of(job: "Job", federation: str) -> str:

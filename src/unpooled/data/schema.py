@@ -68,6 +68,7 @@ class AskSchema(Question[Schema]):
     """The site's columns, their kinds, categories, missing values and coarse sizes."""
 
     reads = "table"
+    asks_for = "the names and kinds of the columns, their categories, and about how many values are missing"
 
     max_categories: Annotated[int, Setting()] = 1000
 
@@ -341,6 +342,10 @@ class AskColumns(Question[ColumnTotals]):
     """Totals of columns about an origin, over all rows or, if ``complete``, rows without missing values."""
 
     reads = "table"
+    asks_for = (
+        "for each column: how many rows have a value, their sum and sum of squares, and how many "
+        "have each category"
+    )
 
     numbers: Annotated[tuple[str, ...], Text("p")]
     origin: Annotated[FloatArray, Point("p")]

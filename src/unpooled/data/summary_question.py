@@ -59,6 +59,7 @@ class AskSummary(Question[SummaryGroups]):
     """The site's summary table, with some columns or all."""
 
     reads = "groups"
+    asks_for = "the summary table itself, or some columns of it"
 
     columns: Annotated[tuple[str, ...], Text("p")] = ()  # (): all
 

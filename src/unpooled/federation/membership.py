@@ -35,6 +35,7 @@ class AskMembers(Question[Members]):
     """Asks a federation for its members; ``ancestors`` are the fingerprints of the federations above it."""
 
     reads = "nothing"
+    asks_for = "the members of this federation, down to single sites"
 
     ancestors: Annotated[tuple[str, ...], Text("ancestors")] = ()
 

@@ -68,6 +68,7 @@ class AskBounds(Question[Bounds]):
     """
 
     reads = "rows"
+    asks_for = "lower bounds for the quality of any clustering, each as one sum over the rows"
 
     low: Annotated[FloatArray, Box("B k d")]
     high: Annotated[FloatArray, Box("B k d")]
@@ -176,6 +177,7 @@ class AskPartsBound(Question[PartsBound]):
     """
 
     reads = "rows"
+    asks_for = "a lower bound for the quality of any clustering, as one sum over the rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
     effort: str

@@ -71,6 +71,7 @@ class AskRange(Question[Range]):
     """
 
     reads = "rows"
+    asks_for = "the lowest and the highest value of every column"
 
     def answer_all(self, batch: SiteBatch) -> list[Range]:
         return [self._one(batch.site(s)) for s in range(len(batch))]
@@ -97,6 +98,7 @@ class AskOutside(Question[Outside]):
     """Whether any row of the site lies outside the box: yes or no, not how many."""
 
     reads = "rows"
+    asks_for = "whether any row lies outside given bounds: yes or no"
 
     box: Annotated[FloatArray, Box("2 d")]
 
@@ -121,6 +123,7 @@ class AskObjective(Question[Objective]):
     """Sum of squared distances to the nearest centre, for R sets of centres: the dual paper's eq. 34."""
 
     reads = "rows"
+    asks_for = "how far the rows are from their nearest centres, as one sum for each set of centres"
 
     centers: Annotated[FloatArray, Centers("R k d")]
 
@@ -172,6 +175,7 @@ class AskNode(Question[NodeSolution]):
     """The site's own clustering with a price q_k . m_k on centroid k: the dual paper's eq. 14, with boxes."""
 
     reads = "rows"
+    asks_for = "the centres that the site finds in its own rows, at prices that the coordinator sets"
 
     prices: Annotated[FloatArray, Numbers("k d")]
     low: Annotated[FloatArray, Box("k d")]  # of every centroid's box

@@ -89,17 +89,6 @@ def class_named(name: str) -> type[Any] | None:
     return _register.get(name)
 
 
-def meaning_of(name: str) -> str:
-    """Return the purpose of a message: the first line of its class's docstring; "" if the name is unknown.
-
-    >>> from unpooled.protocol.questions.cluster_sums import AskMoments
-    >>> meaning_of("AskMoments")
-    'Number of rows, sums and sums of squares of the columns about ``origin`` (about zero if None).'
-    """
-    docstring = _register[name].__doc__ if name in _register else None
-    return (docstring or "").strip().partition("\n")[0]
-
-
 def encode(message: object) -> bytes:
     """Return the bytes of a message; equal messages give equal bytes."""
     arrays: list[npt.NDArray[Any]] = []

@@ -114,10 +114,12 @@ class Question(Message, Generic[R], abstract=True):
     ReplyBatch holds the same in one object, which makes thousands of simulated sites cheap.
 
     Its arrays and numbers, and all fields of its reply, have declarations (declarations.py), and ``reads``
-    declares its input; a real site refuses a question without them.
+    declares its input; a real site refuses a question without them. ``asks_for`` is the content of the
+    reply in plain words, for the officer who approves a study.
     """
 
     reads: ClassVar[InputKind] = ""
+    asks_for: ClassVar[str] = ""  # "": the first line of the docstring is shown
     supports_missing: ClassVar[bool] = False  # True if it can be answered from rows with missing cells
     sums_add_up: ClassVar[bool] = False  # True if the sums of its cells add up to those of all rows
 
@@ -260,6 +262,19 @@ def _figure_axes(question: type[Question[R]]) -> tuple[tuple[str, tuple[str, ...
 
 
 @declarations.once
+def asks_for(name: str) -> str:
+    """Return what the question that travels under a name asks for, in plain words.
+
+    >>> asks_for("elsewhere.AskAnything")
+    'a query that this site does not know'
+    """
+    kind = codec.class_named(name)
+    if kind is None:
+        return "a query that this site does not know"
+    words = kind.asks_for if issubclass(kind, Question) else ""
+    return words or (kind.__doc__ or name).strip().partition("\n")[0].replace("``", "")
+
+
 def _undeclared(question: type[Question[R]]) -> str:
     reply = question.reply_type()
     if not question.reads:

@@ -166,6 +166,7 @@ class AuditLog(Recorder):
                     "payload": Base64Payload(codec.encode(part.question)),
                     "transform": None if part.transform is None else codec.digest(part.transform),
                     "masked": part.verb == STAGE or isinstance(reply, MaskedElsewhere),
+                    "refused": isinstance(reply, Refusal),
                 }
                 for part, reply in zip(request.parts, answer.replies, strict=True)
             ],

@@ -140,7 +140,7 @@ def open_site(
         If the table cannot be used, or the folder's files do not agree with each other.
     """
     policy = Policy() if policy is None else policy
-    if policy.site.id and policy.site.id != name and authority is None:  # a federation may name it otherwise
+    if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
     rows = _from_rows(table, policy, weights)  # before any file is made

@@ -8,16 +8,17 @@ import unicodedata
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpooled.protocol import codec
 from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import Centers, Work, declared, whole_numbers
-from unpooled.protocol.messages import Message
+from unpooled.protocol.messages import Message, asks_for
 
 UNSTATED = "not stated"
 _MAX_TEXT = 500  # characters of a text for an officer
 _MAX_COLUMNS, _MAX_QUESTIONS = 10_000, 1000
+_STAGES = ("to prepare", "to cluster", "for the report")  # in the order of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,42 +125,51 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         ("protection", f"{expected}; the site's own policy decides"),
         ("coordinator", f"receives {received}"),
         ("restarts", str(study.restarts)),
-        ("limits", f"at most {study.rounds} rounds, with the queries, centres and steps in the list below"),
+        ("limits", f"at most {study.rounds} rounds, with the listed queries, centres and steps"),
         ("proposed", study.created),
         ("expires", study.expires),
         ("key", study.authority or "not signed"),
     ]
 
 
-def allowed_questions(study: Study) -> list[tuple[str, str, str, str]]:
-    """Return the allowed queries: in words, wire name, the most centres at once, the most work at the site.
+class AllowedQuery(NamedTuple):
+    """A query that a study allows, in words."""
 
-    The third is "" for a query without centres, the last for one that reads every row once.
-    """
-    import unpooled.site.allow_list  # noqa: F401  importing it registers the questions
+    stage: str  # of the run
+    asks_for: str  # the content of the answer
+    name: str  # of the question, as the log names it
+    limit: str  # the most centres at once and the most work at the site; "": it reads every row once
 
-    return [
-        (_meaning(name), name, str(most) if _about_centers(name) else "", _work(study, name))
+
+def allowed_queries(study: Study) -> list[AllowedQuery]:
+    """Return the allowed queries in the order of a run."""
+    from unpooled.algorithms import METHODS
+    from unpooled.data.summary_question import AskSummary
+    from unpooled.site.allow_list import DESCRIBE, PREPARE
+
+    method = METHODS.get(study.method)
+    of_method = {codec.name_of(kind) for kind in (method.questions() if method is not None else ())}
+    stages = dict.fromkeys(map(codec.name_of, DESCRIBE), _STAGES[2]) | dict.fromkeys(of_method, _STAGES[1])
+    stages |= dict.fromkeys(map(codec.name_of, (*PREPARE, AskSummary)), _STAGES[0])
+    queries = [
+        AllowedQuery(stages.get(name, _STAGES[1]), asks_for(name), name, _limit(study, name, most))
         for name, most in study.questions
     ]
+    return sorted(queries, key=lambda query: _STAGES.index(query.stage))
 
 
-def _work(study: Study, name: str) -> str:
-    """The most work that a query may cause at a site, e.g. "5 restarts, 300 steps"."""
+def _limit(study: Study, name: str, most: int) -> str:
+    """The most centres and the most work of a query, e.g. "at most 8 centres, 300 steps"."""
+    limits = [f"{most} {'centre' if most == 1 else 'centres'}"] if _about_centers(name) else []
     kind = codec.class_named(name)
     declarations = {} if kind is None else declared(kind)
-    limits = []
-    for question, field, most in study.work:
+    for question, field, number in study.work:
         if question == name:
             declaration = declarations.get(field)
             label = declaration.label if isinstance(declaration, Work) else ""
-            limits.append(f"{most:,g} {label or field}" if most < 1e6 else f"{int(most):,} {label or field}")
-    return ", ".join(limits)
-
-
-def _meaning(name: str) -> str:
-    known = codec.class_named(name) is not None
-    return codec.meaning_of(name).replace("``", "") if known else "a query that this site does not know"
+            text = f"{number:,g}" if number < 1e6 else f"{int(number):,}"
+            limits.append(f"{text} {label or field}")
+    return f"at most {', '.join(limits)}" if limits else ""
 
 
 def _about_centers(name: str) -> bool:

@@ -281,7 +281,8 @@ class SummaryFolder:
     def approve(self, by: str = "", *, digest: str = "") -> str:
         """Approve the summary table, or its update if one is pending; returns the digest that was approved.
 
-        ``digest`` is what the officer reviewed; InputError if another table is pending by now.
+        ``digest`` is what the officer reviewed; InputError if another table is pending by now. A table that
+        is approved keeps its first approval.
         """
         renewed, name = self.pending, by or account()
         self.read(renewed=renewed)
@@ -294,6 +295,8 @@ class SummaryFolder:
                 "approve it."
             )
         digest = pending
+        if not renewed and self.approved:
+            return digest
         note = {"digest": digest, "by": name, "utc": datetime.now(UTC).isoformat(timespec="seconds")}
         text = (json.dumps(note, indent=1) + "\n").encode()
         if renewed:
@@ -385,11 +388,16 @@ class SummaryFolder:
     @property
     def approved(self) -> str:
         """The time at which this summary table was approved; "" if it was not."""
+        return self.approval().get("utc", "")
+
+    def approval(self) -> dict[str, str]:
+        """The approval of this summary table: its name ("by") and time ("utc"); empty if there is none."""
         try:
             note = json.loads((self.path / APPROVED).read_text(encoding="utf-8"))
-            return str(note["utc"]) if note["digest"] == self.about()["digest"] else ""
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
+            utc = str(note["utc"])
+            return {"by": str(note.get("by", "")), "utc": utc} if note["digest"] == self.digest else {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
 
 
 class ReadOnlySummaryFolder(SummaryFolder):

@@ -47,15 +47,22 @@ def create_atomically(path: Path, data: bytes) -> bool:
 
 
 def _written_beside(path: Path, data: bytes) -> str:
-    """Write ``data`` to a new file in the same folder, which only its owner may read, and return its name."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write ``data`` to a new file in the same folder, which only its owner may read, and return its name.
+
+    An error of the file system, such as a full disk, names ``path``.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        os.unlink(name)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        error.filename = str(path)
         raise
     return name
 

@@ -1,5 +1,6 @@
 """The classes behind all commands: what their help shows, and how their errors are printed."""
 
+import errno
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -106,6 +107,10 @@ class Group(_NamedValues, TyperGroup):
             text = f"{name} needs {module}, which is not installed. {install_hint(EXTRAS[module])}"
         except OSError as error:
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            if error.errno == errno.ENOSPC:
+                import socket
+
+                text += f" ({socket.gethostname()}). Free some space and repeat the command."
         typer.echo(f"unpooled: {text}", err=True)
         raise typer.Exit(1)
 

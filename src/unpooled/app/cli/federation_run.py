@@ -34,7 +34,7 @@ Patience = Annotated[
 ]
 Title = Annotated[str, _of_study("Title of the study (default: made from the job).")]
 Purpose = Annotated[str, _of_study("Purpose of the study, as the sites read it and their policies name it.")]
-Contact = Annotated[str, _of_study("Person responsible for the study (default: this account and machine).")]
+Contact = Annotated[str, _of_study("Person responsible for the study, and how to reach them.")]
 Expires = Annotated[float, _of_study("Days after which the sites stop answering.")]
 Approval = Annotated[
     float,
@@ -79,13 +79,14 @@ class SiteOnlyOptions(o.ReadingOptions):
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
     """Return the title, purpose, contact and dates of a study."""
-    from unpooled.app.propose_study import default_contact, now_and_later
+    from unpooled.app.propose_study import now_and_later
+    from unpooled.site.study import UNSTATED
 
     created, end = now_and_later(expires)
     texts = {
         "title": title.strip(),
         "purpose": purpose.strip(),
-        "contact": contact.strip() or default_contact(),
+        "contact": contact.strip() or UNSTATED,
     }
     return {**texts, "created": created, "expires": end}
 

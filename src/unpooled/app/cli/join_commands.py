@@ -15,7 +15,6 @@ from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
 from unpooled.app.cli.outputs import FolderOutput, check
-from unpooled.app.cli.review_commands import write_page
 from unpooled.app.cli.site_commands import POLICY, FederationName, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import (
     ROWS,
@@ -315,18 +314,22 @@ def _checked_rules(place: "SiteFolder", invitation: Path, policy: Path | None, r
     from unpooled.federation.provisioning.invitations import Invitation
     from unpooled.site.policy import load
 
-    if policy is None:
-        if place.was_enrolled:
-            _check_rules_exist(place)
-        return place.policy if place.policy.exists() else None
-    if not relay and (named := load(policy).site.id) and named != (site := Invitation.read(invitation).site):
-        raise InputError(f"{policy} is the policy of {named}, and the invitation is for {site}")
-    if place.policy.exists() and place.policy.read_bytes() != policy.read_bytes():
+    if policy is None and place.was_enrolled:
+        _check_rules_exist(place)
+    rules = policy or (place.policy if place.policy.exists() else None)
+    if rules is not None and not relay:
+        named, invited = load(rules).site.id, Invitation.read(invitation).site
+        if named and named != invited:
+            raise InputError(
+                f"{rules} is the policy of {named}, and the invitation is for {invited}. Ask the coordinator "
+                f"for an invitation of {named}, or remove id from [site] in the policy."
+            )
+    if policy is not None and place.policy.exists() and place.policy.read_bytes() != policy.read_bytes():
         raise InputError(
             f"{place.policy} already exists, and differs from {policy}. A site has one policy for all "
             f"federations. Edit {place.policy}, or join without --policy."
         )
-    return policy
+    return rules
 
 
 def _write_policy(place: "SiteFolder", policy: Path | None, relay: bool) -> None:
@@ -616,7 +619,6 @@ def _make_table(
         settings_of(rules, grouping, columns),
         allow_second_folder=allow_second_folder,
     )
-    typer.echo(f"written: {write_page(table)}: open it to review the table")
 
 
 def print_site(settings: "SiteSettings") -> None:

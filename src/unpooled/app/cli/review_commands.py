@@ -24,6 +24,7 @@ Study = Annotated[
 ]
 By = Annotated[str, typer.Option(help="Name of the person who decides (default: the account's name).")]
 _LISTED = 10  # studies that an error lists
+_GROUPS = 4  # of a summary table in a terminal of 80 columns
 
 
 # ---------------------------------------------------------------- review
@@ -66,7 +67,7 @@ def review(
     _check_options(study, html, csv, text, current, port, overwrite)
     place = SummaryFolder(folder)
     if study:
-        _print_study(_studies(folder).find(study))
+        _print_study(_studies(folder).find(study), _risk(folder))
     elif html is not None:
         check(html, inputs=inputs_of_table(folder, html), overwrite=overwrite)
         write_page(place, html, update=place.pending and not current)
@@ -150,38 +151,78 @@ def _print_table(place: "SummaryFolder", *, update: bool) -> None:
         typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")
 
 
-def _print_everything(place: "SummaryFolder", studies: "StudyFolder", current: bool) -> None:
-    received = studies.pending() or studies.every()
-    if place.exists:
-        _print_table(place, update=place.pending and not current)
-    if not place.exists and not received:
-        typer.echo("there is no summary table and no study yet")
-    for study in received:
-        _print_study(study)
-
-
-def _print_study(received: "ReceivedStudy") -> None:
+def _print_groups(place: "SummaryFolder", *, update: bool) -> None:
+    """Print the first groups of the summary table, each as a column."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from unpooled.site.study import allowed_questions, sentences
+    table = place.read(renewed=update)
+    shown = min(len(table), _GROUPS)
+    lines = Table("", *(f"group {number}" for number in range(1, shown + 1)), box=None, pad_edge=False)
+    for column in lines.columns[1:]:
+        column.justify = "right"
+    for heading, values in table.cells():
+        cells = ("suppressed" if v != v else f"{v:.6g}" for v in values[:shown].tolist())
+        lines.add_row(escape(heading), *cells)
+    more = f" of {len(table)}; --csv FILE writes all" if len(table) > shown else ""
+    typer.echo(f"the first {counted(shown, 'group')}{more}:")
+    Console(highlight=False).print(lines)
+
+
+def _print_everything(place: "SummaryFolder", studies: "StudyFolder", current: bool) -> None:
+    received = studies.pending() or studies.every()
+    if place.exists:
+        _print_table(place, update=place.pending and not current)
+        _print_groups(place, update=place.pending and not current)
+    if not place.exists and not received:
+        typer.echo("there is no summary table and no study yet")
+    for study in received:
+        _print_study(study, _risk(place.folder))
+
+
+_DECIDES = (
+    *("title", "purpose", "contact", "federation"),
+    *("columns", "protection", "coordinator", "limits", "expires"),
+)
+_NAMED = 12  # columns in the last lines; the lines before name all
+
+
+def _print_study(received: "ReceivedStudy", risk: str) -> None:
+    """Print a study; the lines on which an officer decides come last, to be in sight at the question."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from unpooled.site.study import allowed_queries, sentences
 
     console = Console(highlight=False)
-    facts = Table.grid(padding=(0, 2))
-    for name, value in sentences(received.study):
-        facts.add_row(name, escape(value))
-    facts.add_row("digest", received.study.digest)
+    statement, queries = dict(sentences(received.study)), allowed_queries(received.study)
+    details, facts = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
+    for name, value in statement.items():
+        if name not in _DECIDES or (name == "columns" and len(received.study.columns) > _NAMED):
+            details.add_row(name, escape(value))
+    details.add_row("digest", received.study.digest)
+    console.print(details)
+    for stage in dict.fromkeys(query.stage for query in queries):
+        console.print(f"{stage}, it may ask for:")
+        lines = Table.grid(padding=(0, 1))
+        for query in queries:
+            if query.stage == stage:
+                named = f"{query.name}, {query.limit}" if query.limit else query.name
+                lines.add_row(" -", escape(f"{query.asks_for} ({named})"))
+        console.print(lines)
+    console.print()
+    if (more := len(received.study.columns) - _NAMED) > 0:
+        statement["columns"] = f"{', '.join(received.study.columns[:_NAMED])} and {more} more, named above"
+    for name in _DECIDES:
+        facts.add_row(name, escape(statement[name]))
+    facts.add_row("risk", escape(risk))
     facts.add_row("state", received.display_state)
     for decision in received.decisions:
         line = f"{decision.decision} by {decision.by} at {decision.at} {decision.reason}"
         facts.add_row("", escape(line.rstrip()))
     console.print(facts)
-    head = ("it may ask for", "question", "centres at once, at most", "work at the site, at most")
-    table = Table(*head, title="All that it may ask")
-    for meaning, name, most, work in allowed_questions(received.study):
-        table.add_row(escape(meaning), name, most, escape(work))
-    console.print(table)
 
 
 def studies_lines(studies: "StudyFolder") -> list[str]:
@@ -233,13 +274,16 @@ def approve(
         if chosen is None and not with_table:
             other = "the summary table is approved" if place.exists else "there is no summary table"
             raise InputError(f"{folder}: there is no study to approve, and {other}")
+    if with_table and not place.pending and (first := place.approval()):
+        typer.echo(f"{place.path} was approved at {first['utc']} by {first['by']}; nothing changes")
+        with_table = False
     digest = ""
     if with_table:
         digest = place.renewal_digest if place.pending else place.digest
         if not yes:
             _ask_about_table(place, digest)
     if chosen is not None and not yes:
-        _print_study(chosen)
+        _print_study(chosen, _risk(folder))
         typer.confirm("Approve the study?", abort=True)
     if with_table:
         typer.echo(f"approved: {place.path}, digest {approve_table(place, by, digest)[:16]}")
@@ -267,14 +311,41 @@ def _is_pending(place: "SummaryFolder") -> bool:
 
 
 def _ask_about_table(place: "SummaryFolder", digest: str) -> None:
+    from unpooled.app.pages.table_page import definition
+    from unpooled.site.table_notes import risks_in
+
     table = place.read(renewed=place.pending)
+    for risk in risks_in(place.renewal if place.pending else place.path):
+        typer.echo(f"- {risk}")
+    typer.echo(f"columns: {', '.join(table.names)}")
+    typer.echo(definition(table.min_group_size))
     typer.echo(
         f"{'update of ' if place.pending else ''}{place.path}: {counted(table.people.sum(), 'person')} in "
         f"{counted(len(table), 'group')} of at least {table.min_group_size}; made on {table.made}; "
         f"digest {digest}"
     )
-    typer.echo(f"columns: {', '.join(table.names)}; unpooled site review {place.folder} --text prints more")
+    typer.echo(f"unpooled site review {place.folder} shows the whole table")
     typer.confirm("Approve the summary table?", abort=True)
+
+
+def _risk(folder: Path) -> str:
+    """Return what can be learnt from the answers of a site at most, by the mode of its policy."""
+    from unpooled.app.cli.table_commands import find_policy
+
+    policy = find_policy(folder, None)
+    if policy.protect.mode == "summary":
+        return (
+            "the answers disclose no more than the summary table, whatever is asked. unpooled site review "
+            f"{folder} --text prints the table's risks."
+        )
+    if policy.protect.mode == "dp":
+        return (
+            f"someone who has all other rows learns of a row what epsilon {policy.dp.epsilon_total:g} "
+            "allows, from all studies together"
+        )
+    return (
+        "rows can be reconstructed from exact answers; only the contract with the coordinator protects them"
+    )
 
 
 def _wait_for_study(studies: "StudyFolder", seconds: float) -> None:

@@ -116,10 +116,7 @@ def summarize(
             second_table,
             allow_second_folder=allow_second_folder,
         )
-        typer.echo(
-            f"unpooled site review {folder} opens it; unpooled site approve {folder} lets the site answer "
-            "from it."
-        )
+        typer.echo(f"unpooled site approve {folder} lets the site answer from it.")
         return
     if policy is not None or grouping.is_set or columns or only or no_sensitive_columns:
         settings = settings_of(find_policy(folder, policy), grouping, columns, no_sensitive_columns)
@@ -211,6 +208,7 @@ def make(
     """Read a file and write its summary table into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
 
+    from unpooled.app.cli.review_commands import write_page
     from unpooled.app.pages.risk_sentences import measured
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
@@ -269,6 +267,7 @@ def make(
         typer.echo(f"rare categories count as the most common one: {rare}")
     for sentence in (*_without_cells(made), *risks):
         typer.echo(sentence)
+    typer.echo(f"written: {write_page(place)}: open it to review the table")
 
 
 def data_source(
@@ -416,6 +415,7 @@ def _update(
     allow_second_folder: bool,
 ) -> None:
     """Plan the update of a summary table, write it beside the table, and print its effect."""
+    from unpooled.app.cli.review_commands import write_page
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.renew import NEW_PENDING, PENDING
@@ -451,7 +451,8 @@ def _update(
         typer.echo(
             f"written: {place.renewal}; the site answers from the old table until this one is approved."
         )
-        typer.echo(f"unpooled site review {folder} opens it; unpooled site approve {folder} approves it.")
+        typer.echo(f"written: {write_page(place, update=True)}: open it to review the update")
+        typer.echo(f"unpooled site approve {folder} approves it.")
 
 
 def _first_reading(folder: Path) -> dict[str, Any]:
@@ -543,6 +544,7 @@ def erase(
 
     unpooled site erase north P0017
     """
+    from unpooled.app.cli.review_commands import write_page
     from unpooled.site.erase_people import erase as erase_people
     from unpooled.site.export_table import write_notices
     from unpooled.site.table_store import SummaryFolder
@@ -555,6 +557,7 @@ def erase(
             abort=True,
         )
     done = erase_people(place, people, by or account(), block_unknown=block_unknown)
+    write_page(place)
     known = len(set(people)) - len(done.never_disclosed)
     if known:
         typer.echo(

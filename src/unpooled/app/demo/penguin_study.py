@@ -105,7 +105,7 @@ def _federated(penguins: Penguins, policy: Policy) -> Clustering:
 
 def _sent(home: Path, rows: FloatArray) -> Sent:
     (run,) = read(home).runs
-    return Sent(run.releases, run.numbers, run.bytes, on_log(home / "log.jsonl").hits(rows))
+    return Sent(run.answers, run.numbers, run.bytes, on_log(home / "log.jsonl").hits(rows))
 
 
 def _pooled(penguins: Penguins, seed: int) -> Clustering:

@@ -2,7 +2,7 @@
 
 from unpooled.html.formatting import counted, size
 from unpooled.html.rendering import render
-from unpooled.protocol import codec
+from unpooled.protocol.messages import asks_for
 from unpooled.site.audit.attack import on_log
 from unpooled.site.audit.overview import FileRecord, LogReport, RunRecord
 
@@ -53,11 +53,14 @@ def protection(run: RunRecord) -> list[str]:
         sentences.append(f"No group of fewer than {run.smallest:g} was counted.")
     if run.masked:
         sentences.append(
-            f"{run.masked} answers left masked: only sums over sites are readable. {run.keys} more held keys "
-            "and shares for the masks, and nothing about rows."
+            f"{counted(run.masked, 'answer')} left masked: only sums over sites are readable. "
+            f"{counted(run.keys, 'further message')} held keys and shares for the masks, and nothing about "
+            "rows."
         )
     if run.alone:
-        sentences.append(f"{run.alone} replies of this site were readable singly, not only in a sum.")
+        sentences.append(
+            f"{counted(run.alone, 'answer')} could be read singly by the coordinator, not only in a sum."
+        )
     return sentences
 
 
@@ -73,7 +76,8 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
     for run in record.runs:
         kinds = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
         sentences = [
-            f"{run.first[:19]} to {run.last[:19]} UTC: {run.releases} answers in {len(run.rounds)} rounds, "
+            f"{run.first[:19]} to {run.last[:19]} UTC: {counted(run.answers, 'answer')} in "
+            f"{counted(len(run.rounds), 'round')}, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
             *([f"Asked: {kinds}."] if kinds else []),
             *protection(run),
@@ -122,7 +126,7 @@ def page(record: LogReport) -> str:
             run.id,
             run.first[:16].replace("T", " "),
             f"{len(run.rounds)}",
-            f"{run.releases}",
+            f"{run.answers}",
             f"{run.refusals}",
             f"{run.numbers:,}",
             size(run.bytes),
@@ -151,10 +155,7 @@ def page(record: LogReport) -> str:
 
 def asked(questions: dict[str, int]) -> list[tuple[str, str, str]]:
     """Return (content, question, times) of the questions that a site answered."""
-    return [
-        (codec.meaning_of(name).replace("``", ""), name, str(times))
-        for name, times in sorted(questions.items())
-    ]
+    return [(asks_for(name), name, str(times)) for name, times in sorted(questions.items())]
 
 
 def _refusals(run: RunRecord) -> list[str]:

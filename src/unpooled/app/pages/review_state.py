@@ -25,7 +25,7 @@ from unpooled.site.audit.overview import LogReport
 from unpooled.site.ledger import Ledger
 from unpooled.site.log_files import segments
 from unpooled.site.policy import Policy
-from unpooled.site.study import allowed_questions, sentences
+from unpooled.site.study import allowed_queries, sentences
 from unpooled.site.study_store import APPROVED as STUDY_APPROVED
 from unpooled.site.study_store import (
     DECLINED,
@@ -228,7 +228,7 @@ def study_values(received: ReceivedStudy) -> dict[str, Any]:
         "received": received.received,
         "expires": study.expires,
         "sentences": sentences(study),
-        "queries": allowed_questions(study),
+        "queries": allowed_queries(study),
         "decisions": [vars(decision) for decision in received.decisions],
         "decisions_open": () if study.expired else open_in.get(received.state, ("approve",)),
     }
@@ -242,7 +242,7 @@ def _sent(record: LogReport, checked: str) -> dict[str, Any]:
         "faults": [str(fault) for fault in record.faults[:20]],
         "unchecked": list(record.unchecked),
         "lines": record.lines,
-        "answers": sum(run.releases for run in record.runs),
+        "answers": sum(run.answers for run in record.runs),
         "refusals": sum(run.refusals for run in record.runs),
         "numbers": sum(run.numbers for run in record.runs),
         "bytes": sum(run.bytes for run in record.runs),
@@ -252,7 +252,7 @@ def _sent(record: LogReport, checked: str) -> dict[str, Any]:
                 "run": run.id,
                 "first": run.first,
                 "rounds": len(run.rounds),
-                "answers": run.releases,
+                "answers": run.answers,
                 "refusals": run.refusals,
                 "numbers": run.numbers,
                 "bytes": run.bytes,

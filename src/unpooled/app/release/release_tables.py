@@ -185,13 +185,15 @@ def behind(result: ClusterResult) -> FloatArray:
 def _weights(result: ClusterResult, preset: Preset, by_site: Counts, sizes: FloatArray) -> FloatArray:
     """Return (k,) the count beside the means of a column; 0 where it is redacted.
 
-    It is the count of the cluster; if missing cells stay missing, the rounded number of rows with a value.
+    It is the count of the cluster in the other tables; if rows without a value are left out, their rounded
+    number, which is not above it.
     """
+    totals: FloatArray = by_site.values.sum(axis=0)
     if not result.keeps_missing:
-        totals: FloatArray = by_site.values.sum(axis=0)
         return totals
-    enough = large_enough(sizes, preset) & (by_site.values.sum(axis=0) > 0)
-    weights: FloatArray = np.where(enough, rounded(sizes, preset.rounding), 0.0)
+    enough = large_enough(sizes, preset) & (totals > 0)
+    fewer = np.minimum(rounded(sizes, preset.rounding), totals)
+    weights: FloatArray = np.where(enough, np.where(sizes == result.sizes, totals, fewer), 0.0)
     return weights
 
 

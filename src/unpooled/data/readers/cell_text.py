@@ -182,6 +182,7 @@ class DecimalMarks:
     path: Path | str
     usual: str | None  # for an ambiguous number; None: such a number is an error
     found: dict[str, str] = field(default_factory=dict)
+    _of_categories: str = ""  # once a category was read
 
     def learn(self, columns: Iterable[tuple[str, Any]]) -> None:
         """Read the next cells of columns of text; InputError if a column's mark stays ambiguous."""
@@ -213,6 +214,13 @@ class DecimalMarks:
 
     def for_column(self, name: str) -> str:
         return self.declared or self.found.get(name, ".")
+
+    def for_categories(self) -> str:
+        """Return the mark in categories: that of the numbers of the file, if all have the same."""
+        if not self._of_categories:
+            found = set(self.found.values())
+            self._of_categories = self.declared or (found.pop() if len(found) == 1 else ".")
+        return self._of_categories
 
 
 def _marks_in(cells: Iterable[Any]) -> tuple[dict[str, int], str]:
@@ -248,14 +256,14 @@ def truth(text: str) -> float | None:
     return {"true": 1.0, "false": 0.0}.get(text.strip().lower())
 
 
-def plain_category(text: str) -> str:
+def plain_category(text: str, decimal: str = ".") -> str:
     """Return the normal form of a category: "6.0" is "6", and an umlaut is one character.
 
-    >>> plain_category("6.0"), plain_category("06b"), plain_category("1.5")
-    ('6', '06b', '1.5')
+    >>> plain_category("6.0"), plain_category("06b"), plain_category("1,5", ","), plain_category("1,5")
+    ('6', '06b', '1.5', '1,5')
     """
     try:
-        number = float(text)
+        number = float(text if decimal == "." else text.replace(".", "x").replace(decimal, "."))
     except ValueError:
         return normalize("NFC", text)
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)

@@ -221,7 +221,7 @@ def _check_recode(spellings: Mapping[str, set[str]], reading: Reading) -> None:
         lacking = [
             (old, new)
             for name, old, new in reading.recode
-            if name == column and texts.plain_category(old) not in categories
+            if name == column and texts.plain_category(old, reading.decimal or ".") not in categories
         ]
         if lacking:
             pairs = ",".join(f"{old}={new}" for old, new in lacking)

@@ -102,7 +102,7 @@ class Column(TextColumn):
         self._na = reading.missing(name)
         self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
         self._recode = {
-            texts.plain_category(old): texts.plain_category(new)
+            texts.plain_category(old, reading.decimal or "."): texts.plain_category(new)
             for column, old, new in reading.recode
             if column == name
         }

@@ -99,10 +99,11 @@ class TextColumn:
 
     def _categories(self, cells: Cells) -> FloatArray:
         known: dict[Any, float] = {}
-        values = np.empty(len(cells))
+        values, mark = np.empty(len(cells)), self._marks.for_categories()
         for i, cell in enumerate(cells):
             if cell not in known:
-                known[cell] = np.nan if self._lacks(cell) else self._code(texts.plain_category(cell.strip()))
+                lacks = self._lacks(cell)
+                known[cell] = np.nan if lacks else self._code(texts.plain_category(cell.strip(), mark))
             values[i] = known[cell]
         return values
 

@@ -64,6 +64,9 @@ class AskNoisyCells(PrivateQuestion[NoisyCells]):
     """Counts, sums and squares of the residuals about public centres, cut to length rho, with noise."""
 
     reads = "rows"
+    asks_for = (
+        "for each public centre: how many rows are nearest to it, and the sums of their values, with noise"
+    )
 
     centers: Annotated[FloatArray, Centers("M d", by="noise")]
     box: Annotated[FloatArray, Box("d")]  # rows are cut to -box..box

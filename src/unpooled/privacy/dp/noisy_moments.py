@@ -38,6 +38,7 @@ class AskNoisyMoments(PrivateQuestion[NoisyMoments]):
     """A histogram of |x| over [0, |box|] and the sum of the rows, each for half of the price."""
 
     reads = "rows"
+    asks_for = "how the distances of the rows are distributed, and the sum of every column, with noise"
 
     box: Annotated[FloatArray, Box("bounds")]  # or (1,) for all columns alike
     bins: Annotated[int, Length()] = 32
@@ -92,6 +93,7 @@ class AskNoisySpread(PrivateQuestion[NoisySpread]):
     """
 
     reads = "rows"
+    asks_for = "how many rows there are, and the mean and spread of every column, with noise"
 
     box: Annotated[FloatArray, Box("bounds")]  # or (1,) for all columns alike
 

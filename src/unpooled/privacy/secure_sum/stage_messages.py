@@ -153,6 +153,7 @@ class Keys(Reply):
 @dataclass(frozen=True, eq=False)
 class AskKeys(Question[Keys]):
     reads = "nothing"
+    asks_for = "public keys for secure sums; nothing about rows"
 
     epoch: str
 
@@ -169,6 +170,7 @@ class Shares(Reply):
 @dataclass(frozen=True, eq=False)
 class AskShares(Question[Shares]):
     reads = "nothing"
+    asks_for = "encrypted shares of the keys for secure sums; nothing about rows"
 
     terms: Annotated[SumParameters, Setting()]
     participants: Annotated[Participants, Setting()]
@@ -191,6 +193,7 @@ class Masked(Reply):
 @dataclass(frozen=True, eq=False)
 class AskMasked(Question[Masked]):
     reads = "nothing"
+    asks_for = "the site's answers, masked: only the sum over all sites can be read"
 
     epoch: str
     sharers: Annotated[tuple[SiteId, ...], Text("sharers")]
@@ -314,6 +317,7 @@ class ConsistencySignature(Reply):
 @dataclass(frozen=True, eq=False)
 class AskConsistency(Question[ConsistencySignature]):
     reads = "nothing"
+    asks_for = "a signature that all sites sum over the same sites; nothing about rows"
 
     epoch: str
     survivors: Annotated[tuple[SiteId, ...], Text("survivors")]
@@ -327,6 +331,7 @@ class UnmaskShares(Reply):
 @dataclass(frozen=True, eq=False)
 class AskUnmask(Question[UnmaskShares]):
     reads = "nothing"
+    asks_for = "shares that remove the masks from the sum over all sites; nothing about rows"
 
     epoch: str
     survivors: Annotated[tuple[SiteId, ...], Text("survivors")]  # whose own masks are removed

@@ -69,6 +69,7 @@ class AskMoments(Question[Moments]):
     """
 
     reads = "rows"
+    asks_for = "how many rows there are, and of every column the sum and the sum of squares"
     sums_add_up = True
 
     origin: Annotated[FloatArray | None, Point("d")] = None
@@ -158,6 +159,7 @@ class AskClusterSums(Question[ClusterSums]):
     """Sums and counts of the rows by nearest centre, for R sets of centres in one pass."""
 
     reads = "rows"
+    asks_for = "for each centre: how many rows are nearest to it, and the sums of their values"
     sums_add_up = True
 
     centers: Annotated[FloatArray, Centers("R k d")]
@@ -192,6 +194,9 @@ class AskDrawnSums(Question[ClusterSums]):
     """
 
     reads = "rows"
+    asks_for = (
+        "for each centre: how many rows of a random sample are nearest to it, and the sums of their values"
+    )
 
     centers: Annotated[FloatArray, Centers("R k d")]
     origin: Annotated[FloatArray, Point("d")]
@@ -284,6 +289,7 @@ class AskLocalMeans(Question[LocalMeans]):
     """
 
     reads = "rows"
+    asks_for = "the means and sizes of the clusters that the site finds in its own rows"
 
     k: Annotated[int, Length()]
     n_init: Annotated[int, Repeats(max_value=MAX_RESTARTS, label="restarts")] = 1
@@ -324,6 +330,7 @@ class AskScatter(Question[Scatter]):
     """Distances of the rows to their nearest centres, and simplified silhouettes, summed by cluster."""
 
     reads = "rows"
+    asks_for = "for each cluster: how far its rows are from its centre and from the next one, in sum"
     sums_add_up = True
     supports_missing = True
 

@@ -112,6 +112,7 @@ class AskCrossing(Question[Crossing]):
     """Counts of rows by cluster in two clusterings each, for the adjusted Rand index."""
 
     reads = "rows"
+    asks_for = "how many rows two clusterings put into the same pair of clusters"
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("k d")]
@@ -186,6 +187,7 @@ class AskBorders(Question[Borders]):
     """Counts of rows by their position between their own centre and the next one, in eighths of the way."""
 
     reads = "rows"
+    asks_for = "for each cluster: how many rows are near its border, in eight steps"
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("k d")]  # two or more
@@ -240,6 +242,7 @@ class AskProfile(Question[Profile]):
     """Size of each cluster, and sums and squares of every column about its centre."""
 
     reads = "rows"
+    asks_for = "for each cluster: its size, and the mean and spread of every column"
     sums_add_up = True
 
     centers: Annotated[FloatArray, Centers("k d")]
@@ -287,6 +290,7 @@ class AskCovariance(Question[Covariance]):
     """Number of rows, and sums and products of all pairs of columns."""
 
     reads = "rows"
+    asks_for = "how many rows there are, and the sums and products of all pairs of columns"
     sums_add_up = True
 
     origin: Annotated[FloatArray, Point("d")]
@@ -357,6 +361,7 @@ class AskOutline(Question[Outline]):
     """
 
     reads = "rows"
+    asks_for = "for each cluster: where its rows lie on the map of the report, as a mean and a spread"
     sums_add_up = True
     supports_missing = True
 

@@ -75,6 +75,7 @@ class AskFuzzySums(Question[FuzzySums]):
     """Sums of the rows weighted by memberships, for R sets of centres in one pass."""
 
     reads = "rows"
+    asks_for = "for each centre: the sums of all rows, weighted by their memberships"
 
     centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
     m: Annotated[float, Setting()]
@@ -132,6 +133,7 @@ class AskFuzzyMoves(Question[FuzzySums]):
     """Movement of the centres in ``steps`` of fuzzy c-means at the site (0: until they rest)."""
 
     reads = "rows"
+    asks_for = "for each centre: how far it moves in some steps of fuzzy c-means on the site's rows"
 
     centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
     m: Annotated[float, Setting()]
@@ -170,6 +172,7 @@ class AskFuzzyMeans(Question[FuzzyMeans]):
     """The site's own centres after ``steps`` of fuzzy c-means (0: until they rest)."""
 
     reads = "rows"
+    asks_for = "the centres that fuzzy c-means finds in the site's own rows"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: Annotated[float, Setting()]
@@ -222,6 +225,7 @@ class AskFuzzyScatter(Question[FuzzyScatter]):
     """Distances of the rows to the centres, weighted by memberships and summed by cluster."""
 
     reads = "rows"
+    asks_for = "for each centre: the distances of all rows to it, weighted by their memberships, in sum"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: Annotated[float, Setting()]
@@ -270,6 +274,7 @@ class AskBorderline(Question[Borderline]):
     """Counts of the rows of each cluster with and without a membership of at least ``limit``."""
 
     reads = "rows"
+    asks_for = "for each cluster: how many rows clearly belong to it, and how many do not"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: Annotated[float, Setting()]
@@ -303,6 +308,7 @@ class AskDirections(Question[Directions]):
     """Directions of the rows about centre ``j``, weighted by u^m, multiplied with q vectors and summed."""
 
     reads = "rows"
+    asks_for = "for one centre: in which directions the rows lie from it, in sum"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: Annotated[float, Setting()]

@@ -42,6 +42,7 @@ class AskHalfSums(Question[ClusterSums]):
     """
 
     reads = "rows"
+    asks_for = "the sums by nearest centre again, each for a random half of the rows"
 
     centers: Annotated[FloatArray, Centers("R k d")]
     key: Annotated[int, Setting()]
@@ -75,6 +76,7 @@ class AskObservedHalfSums(Question[ObservedSums]):
     """The same over observed columns, where cells are missing."""
 
     reads = "rows"
+    asks_for = "the sums by nearest centre again, each for a random half of the rows, without missing values"
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("R k d")]
@@ -115,6 +117,7 @@ class AskHalfCovariance(Question[HalfCovariance]):
     """Number of rows, and sums and products of all pairs of columns, of both parts of some splits."""
 
     reads = "rows"
+    asks_for = "the sums and products of columns, each for a random half of the rows"
 
     origin: Annotated[FloatArray, Point("d")]
     parts: Annotated[int, Length()]  # twice the number of splits

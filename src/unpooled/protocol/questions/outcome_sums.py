@@ -48,6 +48,7 @@ class AskOutcomes(Question[OutcomeSums]):
     """
 
     reads = "rows"
+    asks_for = "for each cluster: the number of values, the mean and the spread of every outcome"
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("k d")]

@@ -159,6 +159,10 @@ class AskObservedMoments(Question[ObservedMoments]):
     """Number of rows, and counts, sums and squares of observed cells by column, about ``origin``."""
 
     reads = "rows"
+    asks_for = (
+        "how many rows there are, and of every column the number of values, their sum and their "
+        "sum of squares"
+    )
     supports_missing = True
 
     origin: Annotated[FloatArray | None, Point("d")] = None
@@ -235,6 +239,9 @@ class AskObservedSums(Question[ObservedSums]):
     """Sums and counts of the rows by nearest centre over observed columns, for R sets of centres."""
 
     reads = "rows"
+    asks_for = (
+        "for each centre: how many rows are nearest to it, and the sums of the values that are not missing"
+    )
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("R k d")]
@@ -282,6 +289,10 @@ class AskObservedProfile(Question[ObservedProfile]):
     """Size of each cluster, and counts, sums and squares of every column over the rows that have a value."""
 
     reads = "rows"
+    asks_for = (
+        "for each cluster: its size, and the mean and spread of the values of every column that "
+        "are not missing"
+    )
     supports_missing = True
 
     centers: Annotated[FloatArray, Centers("k d")]
@@ -342,6 +353,7 @@ class AskObservedCovariance(Question[ObservedCovariance]):
     """
 
     reads = "rows"
+    asks_for = "for all pairs of columns: how many rows have both values, and their sums and products"
     supports_missing = True
 
     origin: Annotated[FloatArray, Point("d")]

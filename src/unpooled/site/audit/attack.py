@@ -23,7 +23,7 @@ import numpy as np
 from unpooled.data.transforms import Affine, Category, Preparation
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Transform
-from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId
 from unpooled.protocol.messages import Question, Refusal, Reply
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
 from unpooled.site.audit.known_sums import CellDisclosures, Space, disclosed_in
@@ -143,7 +143,7 @@ def on_log(path: Path, read: Reading = disclosed_in) -> Attack:
             name: codec.decode(unpacked(transform)) for name, transform in entry.get("transforms", {}).items()
         }
         replies = codec.decode(unpacked(entry["payload"])).replies
-        masked += bool(entry.get("masked"))
+        masked += sum(asked["masked"] and asked["verb"] != STAGE for asked in entry["asked"])
         for asked, reply in zip(entry["asked"], replies, strict=True):
             for cells in read(codec.decode(unpacked(asked["payload"])), reply):
                 key = (asked["transform"], cells.points.shape[1])

@@ -23,13 +23,13 @@ class RunRecord:
     first: str
     last: str = ""
     rounds: set[int] = field(default_factory=set)
-    releases: int = 0
-    refusals: int = 0
+    answers: int = 0  # to one query each; several may leave in one message
+    refusals: int = 0  # of one query each
     numbers: int = 0
     bytes: int = 0
-    masked: int = 0  # answers whose replies can be read only in a sum over sites
-    keys: int = 0  # answers that hold only keys and shares for the masks
-    alone: int = 0  # answers that disclose this site's own reply, and not only a sum over sites
+    masked: int = 0  # answers that can be read only in a sum over sites
+    alone: int = 0  # the other answers: each discloses this site's own numbers
+    keys: int = 0  # messages of secure sums with keys and shares for the masks, which are not answers
     smallest: float | None = None
     questions: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -188,17 +188,21 @@ def _add(run: RunRecord, entry: dict[str, Any]) -> None:
     run.rounds.add(int(entry["round"]))
     for reason in entry["refused"]:
         run.reasons[reason] = run.reasons.get(reason, 0) + 1
+    run.refusals += len(entry["refused"])
     if entry["kind"] == "refusal":
-        run.refusals += 1
         return
-    run.releases += 1
     run.numbers += sum(map(_numbers, entry["asked"], entry["shapes"]))
     run.bytes += len(entry["payload"]) * 3 // 4
     for asked in entry["asked"]:
         name = asked["question"]
         run.questions[name] = run.questions.get(name, 0) + 1
-        run.alone += not asked.get("masked", asked["verb"] != "each")
-    run.masked += bool(entry["masked"])
-    run.keys += all(asked["verb"] == STAGE for asked in entry["asked"])
+        if asked["refused"]:
+            continue
+        if asked["verb"] == STAGE:
+            run.keys += name != codec.name_of(AskMasked)
+            continue
+        run.answers += 1
+        run.masked += asked["masked"]
+        run.alone += not asked["masked"]
     if entry["smallest"] is not None:
         run.smallest = min(entry["smallest"], run.smallest or entry["smallest"])

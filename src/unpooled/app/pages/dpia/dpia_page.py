@@ -8,6 +8,7 @@ from typing import Any
 
 from unpooled.app.pages.audit_page import AFTER_EXPORT, asked, exported, protection, verdict
 from unpooled.app.pages.dpia.data_changes import history
+from unpooled.app.pages.dpia.memberships import memberships
 from unpooled.app.pages.dpia.site_facts import SiteFacts
 from unpooled.app.pages.dpia.threats import threats
 from unpooled.app.pages.table_page import (
@@ -35,6 +36,7 @@ def page(site: SiteFacts) -> str:
         first=_first(site),
         processed=_processed(site),
         changes=history(site.changes, site.mode),
+        memberships=memberships(site.memberships),
         sent=_sent(site),
         visibility=_visibility(site),
         threats=[{**t._asdict(), "test": _breakable(t.test)} for t in threats(site.mode)],
@@ -202,7 +204,7 @@ def _sent(site: SiteFacts) -> dict[str, Any]:
             (
                 run.id,
                 run.first[:16].replace("T", " "),
-                f"{run.releases}",
+                f"{run.answers}",
                 f"{run.refusals}",
                 f"{run.numbers:,}",
                 size(run.bytes),
@@ -229,7 +231,7 @@ def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
     if site.record is not None and site.record.exports:
         single += ". A recipient of a summary file sees the study's columns of the summary table"
     if alone:
-        single += f". Up to now {alone} replies of this site were readable singly"
+        single += f". Up to now {counted(alone, 'answer')} of this site could be read singly"
     return [
         ("Coordinator", single, "Rows, the column that identifies people, how the file is read"),
         ("Other sites", "The centres that the coordinator sends", "Answers of this site"),

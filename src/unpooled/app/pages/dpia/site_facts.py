@@ -1,14 +1,13 @@
 """The facts of a DPIA report, from a site's folder: policy, summary table, approval, log and attack."""
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from unpooled.app.pages.dpia import data_changes
+from unpooled.app.pages.dpia import data_changes, memberships
 from unpooled.app.pages.dpia.data_changes import Changes
+from unpooled.app.pages.dpia.memberships import Memberships
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, UnpooledError
 from unpooled.privacy.microaggregation import SummarySettings
@@ -38,6 +37,7 @@ class SiteFacts:
     risks: tuple[str, ...]  # sentences on risks that were measured on the rows
     summary_digest: str
     changes: Changes
+    memberships: Memberships
     renewal_pending: bool  # there is an update that nobody has approved yet
     approval: dict[str, str]  # who approved the summary table, and when; empty: nobody
     record: LogReport | None  # None: nothing has left
@@ -100,8 +100,9 @@ def read(
         risks_in(place.path) if summary is not None else (),
         place.digest if summary is not None else "",
         data_changes.read(folder, registered=summary is not None and place.registered),
+        memberships.read(folder),
         pending,
-        _approval(place) if summary is not None else {},
+        place.approval() if summary is not None else {},
         record,
         _attacked(record),
         _versions(log) if record is not None else (),
@@ -121,13 +122,6 @@ def policy_of(folder: Path, given: Path | None, record: LogReport | None) -> tup
     if record is None or not record.policies or record.policies[-1] == Policy().digest:
         return Policy(), "the default rules"
     return None, f"not in the folder; the log names digest {record.policies[-1][:16]}. Use --policy FILE"
-
-
-def _approval(place: SummaryFolder) -> dict[str, str]:
-    if not place.approved:
-        return {}
-    note: dict[str, Any] = json.loads((place.path / APPROVED).read_text(encoding="utf-8"))
-    return {name: str(note.get(name, "")) for name in ("by", "utc")}
 
 
 def _attacked(record: LogReport | None) -> Attack | None:

@@ -82,6 +82,37 @@ THREATS = (
         ("summary",),
     ),
     Threat(
+        "The coordinators of two federations compare what this site sent them",
+        "All federations are answered from one summary table, and its updates follow one register of people",
+        "What the summary table itself discloses",
+        "tests/machines/test_two_federations.py::"
+        "test_no_combination_of_what_two_federations_received_is_about_fewer_than_g_people",
+        ("summary",),
+    ),
+    Threat(
+        "The coordinators of two federations add up what this site sent them",
+        "The answers to both are charged to one budget",
+        "What the budget allows: epsilon and delta",
+        "tests/machines/test_two_federations.py::test_two_federations_spend_one_budget",
+        ("dp",),
+    ),
+    Threat(
+        "The coordinators of two federations compare what this site sent them",
+        "The equations that secure sums open are counted for both together",
+        "Exact answers to both, outside of secure sums: rows can be reconstructed",
+        "tests/site/test_equation_budget.py::"
+        "test_no_sequence_of_queries_runs_restarts_and_federations_exceeds_the_budget",
+        ("raw",),
+    ),
+    Threat(
+        "The same people are in a second site folder, with a table or a budget of its own",
+        "A register of the account's site folders refuses a second one over the same data",
+        "Folders of other accounts and machines, and what --allow-second-folder allows; people at two "
+        "institutions are in the tables of both",
+        "tests/site/test_folder_register.py::"
+        "test_a_second_folder_over_the_same_file_is_refused_until_it_is_allowed",
+    ),
+    Threat(
         "Membership inference: someone has a person's exact row, and infers whether it is included",
         "None by the summary table; differential privacy is the measure",
         "See below what the summary table does not promise",
