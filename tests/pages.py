@@ -128,6 +128,7 @@ def refresh(pages: list[Path], refreshed: Callable[[Path], str]) -> None:
     for page in pages:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
+            os.environ["UNPOOLED_REGISTER"] = f"{folder}/register"  # not that of this account
             text = refreshed(page)
             os.chdir(ROOT)
             figures.keep(page, Path(folder))
