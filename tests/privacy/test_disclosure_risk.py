@@ -35,10 +35,11 @@ def test_membership_is_inferred_at_least_as_well_as_published(columns, g, auc, f
 
 
 @pytest.mark.parametrize(
-    ("hospital", "auc"), [("cleveland", 0.84), ("hungarian", 0.657), ("switzerland", 0.707)]
+    ("hospital", "auc"),
+    [("cleveland", 0.85), ("hungarian", 0.657), ("switzerland", 0.707), ("va", 0.705)],
 )
 def test_membership_of_real_tables_is_inferred_as_well_as_by_other_attackers(hospital, auc):
-    """Codes are categories. The figures are those of a review, over five splits; Cleveland's is 0.85."""
+    """Codes are categories. The figures are those of a review, over five splits; VA's is 0.713 or 0.705."""
     codes = ("site", "num", "cp", "sex", "fbs", "exang", "restecg", "slope", "thal")
     heart = read_table(str(HEART), Reading(categorical=codes))
     mine = heart.values[:, heart.index("site")] == heart.categories["site"].index(hospital)

@@ -214,10 +214,11 @@ class _Attack:
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def membership(self) -> list[tuple[float, float]]:
-        """The area and the share found of three attackers, who compare a person's group with others.
+        """The area and the share found of several attackers, who compare a person's group with others.
 
-        They compare it with the population, with people who are near a group, or with both. Whether a value
-        is missing counts as a value: a table discloses how many people of a group have one.
+        They compare all groups, or the best one, with the population, with people who are near a group, or
+        with both. Whether a value is missing counts as a value: a table discloses how many people of a group
+        have one.
         """
         g = float(np.mean(self.summary.people))
         ratios = []
@@ -229,9 +230,18 @@ class _Attack:
                 inside = inside + self.log_likelihood(name, x) + self.log_missing(name, x, _INSIDE)
                 near = near + self.log_likelihood(name, x, (g + 1) / (g - 1)) + self.log_missing(name, x, 1.0)
                 anybody = anybody + self.log_population(name, x)
-            own = np.logaddexp.reduce(inside, axis=1)
-            population, neighbours = own - anybody, own - np.logaddexp.reduce(near, axis=1)
-            ratios.append((population, neighbours, population + neighbours))
+            own, best = np.logaddexp.reduce(inside, axis=1), inside.max(axis=1)
+            around = np.logaddexp.reduce(near, axis=1)
+            ratios.append(
+                (
+                    own - anybody,
+                    own - around,
+                    best - anybody,
+                    best - around,
+                    2 * best - anybody - around,
+                    (inside - near).max(axis=1),
+                )
+            )
         return [_separated(*pair) for pair in zip(*ratios, strict=True)]
 
     def log_missing(self, name: str, x: FloatArray, more: float) -> FloatArray:
