@@ -7,12 +7,14 @@ import pytest
 
 from helpers import EXACT, ONE_ROW_PER_PERSON, bits, blobs, split
 from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, open_site, run
+from unpooled.data import Table
 from unpooled.errors import LedgerError
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.microaggregation.combine_summaries import combine_with_rows
+from unpooled.privacy.microaggregation.row_record import RowRecord
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskShares
 from unpooled.protocol import codec
@@ -184,6 +186,61 @@ def test_groups_of_single_hospitals_above_a_relay(kind, exact):
     else:
         assert found == 0
         assert inertia(done.state.centers) <= 1.03 * inertia(pooled)
+
+
+def named(X):
+    return Table.from_columns({f"x{j}": x for j, x in enumerate(X.T)})
+
+
+def later(seed, rows):
+    """The table of a hospital after an update: a tenth of its groups are of other people."""
+    rng = np.random.default_rng(seed)
+    table = microaggregate(named(rows))
+    gone = rng.random(len(table)) < 0.1
+    means = {name: np.where(gone, x + rng.normal(0, 0.1, len(x)), x) for name, x in table.means.items()}
+    return replace(table, means=means)
+
+
+def studies_of(seed):
+    """What a relay may be asked over time: all members, without one, after updates, about some columns.
+
+    With every table comes what identifies its groups.
+    """
+    rows = shared_clusters(seed, "own")
+    first = {s: microaggregate(named(rows[s])) for s in ("h0", "h1", "h2", "h3")}
+    updated = {**first, "h1": later(seed, rows["h1"])}
+    without = {s: table for s, table in updated.items() if s != "h2"}
+    for tables in (first, {s: t for s, t in first.items() if s != "h3"}, updated):
+        yield tables, identities(tables)
+    yield {s: table.only(("x0", "x1")) for s, table in updated.items()}, identities(updated)
+    for tables in (without, {**without, "h4": microaggregate(named(rows["h4"]))}):
+        yield tables, identities(tables)
+
+
+def identities(tables):
+    found = [(s, *t.matrix()[i], t.people[i]) for s, t in tables.items() for i in range(len(t))]
+    assert len(set(found)) == len(found)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_tables_of_several_studies_differ_by_no_group(seed, recorded):
+    """The attacker has all tables of a relay and knows which groups are in which row."""
+    record, universe, sets, people = RowRecord(), {}, [], []
+    for tables, whole in studies_of(seed):
+        table, labels = combine_with_rows(tables, record=record if recorded else RowRecord())
+        cells = np.full(2000, -1)
+        for key, label in zip(whole, labels, strict=True):
+            cells[universe.setdefault(key, len(universe))] = max(label, -1)
+        sets.append(cells)
+        people.append(table.people.sum() / sum(t.people.sum() for t in tables.values()))
+    found = determined([cells[: len(universe)] for cells in sets], len(universe))
+    if recorded:
+        assert (len(found.rows), len(found.pairs)) == (0, 0)
+        assert min(people) >= 0.3
+    else:
+        assert len(found.rows) > 0.2 * len(universe)
 
 
 def row_numbers(table, labels, own):

@@ -9,12 +9,19 @@ from unpooled.algorithms import METHODS
 from unpooled.data import Table
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_question import AskSummary, SummaryGroups
-from unpooled.errors import InputError, ReplyError, SchemaMismatchError, TooFewPeopleError
-from unpooled.federation.relay.members_summary import FOLDER
+from unpooled.errors import (
+    InputError,
+    QueryRefusedError,
+    ReplyError,
+    SchemaMismatchError,
+    TooFewPeopleError,
+)
+from unpooled.federation.relay.members_summary import FOLDER, RECORD
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.combine_summaries import combine_summaries, combine_with_rows
+from unpooled.privacy.microaggregation.row_record import RowRecord
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
@@ -208,13 +215,69 @@ def test_members_are_asked_once_and_later_absences_and_changes_do_not_matter(tmp
     assert bits(reply_of(again, AskClusterSums(CENTERS[None]), number=1)) == bits(first)
     again.close()
     assert verify(tmp_path / "log.jsonl") == []
-    (kept,) = (tmp_path / FOLDER).iterdir()
+    (kept,) = (tmp_path / FOLDER).glob("*.bin")
     kept.unlink()  # another table in the same run is refused
     changed = Relay("north", hospitals(rows_of(7)), folder=tmp_path)
     reason = reply_of(changed, AskClusterSums(CENTERS[None]), number=2).reason
     assert reason == "this run began from another summary of its members"
     assert not isinstance(reply_of(changed, AskClusterSums(CENTERS[None]), run="s"), Refusal)
     changed.close()
+
+
+def test_a_record_of_rows_that_is_lost_or_old_keeps_the_relay_from_making_a_table(tmp_path):
+    def answers(seed, run):
+        relay = Relay("north", hospitals(rows_of(seed)), folder=tmp_path)
+        found = reply_of(relay, AskClusterSums(CENTERS[None]), run=run)
+        relay.close()
+        return found
+
+    assert not isinstance(answers(6, "r"), Refusal)
+    folder = tmp_path / FOLDER
+    first = (folder / RECORD).read_bytes()
+    (folder / "table.bin").unlink()
+    assert not isinstance(answers(7, "s"), Refusal)  # the tables of all members are new
+    (folder / "table.bin").unlink()
+    (folder / RECORD).write_bytes(first)
+    assert answers(8, "t").reason == "failed with LedgerError; its own log has the details"
+    (folder / RECORD).unlink()
+    assert answers(8, "u").reason == "failed with LedgerError; its own log has the details"
+    (folder / RECORD).write_text('{"format": 1, "rows": [["x"]]}')
+    assert answers(8, "v").reason == "failed with LedgerError; its own log has the details"
+
+
+def columns_of(seed, *names):
+    rng = np.random.default_rng(seed)
+    values = {name: rng.normal(size=90) for name in ("a", "b", "c", "d")}
+    return Table.from_columns({name: values[name] for name in names})
+
+
+def test_a_study_about_other_columns_than_those_of_an_earlier_table():
+    own = {s: microaggregate(columns_of(i, "a", "b", "c", "d")) for i, s in enumerate("xyz")}
+    record = RowRecord()
+
+    def combined(*names):
+        return combine_summaries({s: t.only(names) for s, t in own.items()}, record=record)
+
+    both = combined("a", "b")
+    one = combined("b")  # the same rows, with some of the columns
+    np.testing.assert_array_equal(np.sort(one.means["b"]), np.sort(both.means["b"]))
+    with pytest.raises(QueryRefusedError, match="its table has the columns a, b, and this study is about"):
+        combined("b", "c")
+    assert combined("c", "d").names == ("c", "d")  # no column in common
+
+
+def test_a_relay_that_would_leave_out_too_many_people_refuses(tmp_path):
+    rows = rows_of(6)
+    first = Relay("north", hospitals(rows), folder=tmp_path)
+    assert not isinstance(reply_of(first, AskClusterSums(CENTERS[None])), Refusal)
+    first.close()
+    (tmp_path / FOLDER / "table.bin").unlink()  # another study, of which one member is not part
+    fewer = hospitals({s: rows[s] for s in "abc"})
+    second = Relay("north", fewer, RelayRules(quorum=0.9), folder=tmp_path)
+    reason = reply_of(second, AskClusterSums(CENTERS[None]), run="s").reason
+    assert "of its people can be described without disclosing single groups" in reason
+    assert "its rules require 90%" in reason
+    second.close()
 
 
 def test_rules_about_sites_people_and_quorum():

@@ -76,6 +76,7 @@ _KNOWN = re.compile(
             r"(summary|renewal|summary-[0-9-]+)/(table\.csv|(about|approved|notes)\.json|page\.html)",
             r"studies/[0-9a-f]{64}\.json",
             rf"deletion-notice-{_NAME}\.unpooled",
+            rf"members/(rows\.json|{_NAME}\.bin)",  # the tables of a relay
             # its membership in a federation
             rf"{FEDERATIONS}/{_NAME}/((invitation|enrolled|coordinator)\.json|private\.key)",
             rf"{FEDERATIONS}/{_NAME}/studies/[0-9a-f]{{64}}\.json",

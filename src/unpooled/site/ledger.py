@@ -197,7 +197,7 @@ class Ledger(ChainedFile):
 
     def equations(self) -> int:
         """The number of equations about rows that secure sums opened, in all federations."""
-        return sum(int(entry[-1]) for entry in self._equations())
+        return sum(int(entry[-1]) for entry in self._entries("equations"))
 
     def open_equations(self, request_id: RequestId, queries: str, number: int, max_number: float) -> None:
         """Record that a secure sum over rows opens equations; the same sum again opens none.
@@ -212,23 +212,56 @@ class Ledger(ChainedFile):
         """
         key = [*self._key(request_id, queries)]
         with self.transaction():  # no other sum between the check and this one
-            if any(entry[1:-1] == key for entry in self._equations()):
+            if any(entry[1:-1] == key for entry in self._entries("equations")):
                 return
-            before = self.equations()
-            if 1 + before + number > max_number:
+            before, sums = self.equations(), self._sums_of_all_rows()
+            if sums + before + number > max_number:
                 raise QueryRefusedError(
                     f"the equation budget does not allow it: secure sums over rows of this site may open "
                     f"{int(max_number)} equations in all, the sum over all rows included. They opened "
-                    f"{1 + before if before else 0} so far, and this query would open "
-                    f"{number if before else number + 1} more. Use summary tables with secure sums, or ask "
-                    "for fewer clusters in fewer rounds."
+                    f"{sums + before if before else 0} so far, and this query would open "
+                    f"{number if before else number + sums} more. Use summary tables with secure sums, or "
+                    "ask for fewer clusters in fewer rounds."
                 )
             with self._writing("equations", *key, number):
                 pass
 
-    def _equations(self) -> list[list[Any]]:
-        """The links that record equations; only the chain has them."""
-        where = "WHERE entry LIKE '[\"equations\",%' ORDER BY seq"
+    def allows_equations(self, request_id: RequestId, queries: str, number: int, max_number: float) -> bool:
+        """Return whether ``open_equations`` would record a secure sum, or has recorded it."""
+        key = [*self._key(request_id, queries)]
+        known = any(entry[1:-1] == key for entry in self._entries("equations"))
+        return known or self._sums_of_all_rows() + self.equations() + number <= max_number
+
+    def bind_rows(self, digest: str, *, alone: bool) -> None:
+        """Record the rows that secure sums are over, before the first of them leaves.
+
+        Every other version of the rows adds one equation: the sum over all of them.
+
+        Raises
+        ------
+        QueryRefusedError
+            If secure sums were answered from other rows, and these must be ``alone``.
+        """
+        with self.transaction():
+            known = [str(entry[1]) for entry in self._entries("rows")]
+            if digest in known:
+                return
+            if known and alone:
+                raise QueryRefusedError(
+                    "this site's rows, or the rules for grouping them, are not those of its earlier secure "
+                    "sums, and the differences would disclose people. A site with a summary table (mode = "
+                    '"summary") can update it.'
+                )
+            with self._writing("rows", digest):
+                pass
+
+    def _sums_of_all_rows(self) -> int:
+        """The equations that are open besides: the sum over all rows, of every version of them."""
+        return max(len(self._entries("rows")), 1)
+
+    def _entries(self, kind: str) -> list[list[Any]]:
+        """The links of one kind that only the chain has, in their order."""
+        where = f"WHERE entry LIKE '[\"{kind}\",%' ORDER BY seq"
         return [json.loads(text) for (text,) in self._db.execute(f"SELECT entry FROM chain {where}")]  # noqa: S608
 
     # ------------------------------------------------------------ runs
@@ -258,6 +291,17 @@ class Ledger(ChainedFile):
         """Note the members of the first sum of a run, before it leaves."""
         with self._writing("sum_members", self.federation, run, sites) as db:
             db.execute("INSERT INTO sum_members VALUES (?, ?, ?)", (self.federation, run, sites))
+
+    def relay_rows(self) -> tuple[int, str]:
+        """The number of rows that a relay's tables have, and the digest of its record of them."""
+        known = self._entries("relay rows")
+        return (int(known[-1][1]), str(known[-1][2])) if known else (0, "")
+
+    def keep_relay_rows(self, number: int, digest: str) -> None:
+        """Note the rows of a relay's tables, before the first answer from new ones leaves."""
+        if self.relay_rows() != (number, digest):
+            with self._writing("relay rows", number, digest):
+                pass
 
     def latest(self, run: str) -> int:
         """The latest answered round of a run; -1 if there is none."""

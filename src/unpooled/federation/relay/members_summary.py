@@ -1,8 +1,9 @@
 """The steps of a relay that answers from one summary of its members' groups (``exact = false``).
 
-The relay asks every member for its summary table once, combines their groups, three or more to a row, and
-answers every question from the result, as a site does. It keeps the table for the whole study: two tables
-could differ by one member's groups.
+The relay asks every member for its summary table once in a study, combines their groups, three or more to a
+row, and answers every question from the result, as a site does. It keeps the table for the whole study. The
+tables of all studies have one record of rows, so that no two of them differ by single groups
+(privacy/microaggregation/row_record.py).
 """
 
 import json
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.summary_question import AskSummary, SummaryGroups
-from unpooled.errors import QueryRefusedError, SchemaMismatchError, TooFewPeopleError
+from unpooled.errors import LedgerError, QueryRefusedError, SchemaMismatchError, TooFewPeopleError
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.relay.relay_steps import TooFewMembersError, silent_members
 from unpooled.privacy.microaggregation.combine_summaries import combine_summaries
+from unpooled.privacy.microaggregation.row_record import RowRecord
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import Federation, RequestId, Response, format_silent_sites
@@ -29,6 +31,7 @@ from unpooled.site.open_site import AnswerSource
 from unpooled.storage.atomic_files import write_atomically
 
 FOLDER = "members"  # of a relay's folder: the tables that it answers from, one for each study
+RECORD = "rows.json"  # in it: the groups behind the rows of all tables
 
 
 class MembersSummary:
@@ -51,13 +54,16 @@ class MembersSummary:
         relay: SiteId,
         rules: RelayRules,
         downstream: Federation,
+        ledger: Ledger,
         folder: Path | None,
         study: str,
         columns: tuple[str, ...],
     ) -> None:
+        self._ledger, self._record = ledger, None if folder is None else folder / FOLDER / RECORD
         self._name, self._rules, self._downstream, self._columns = relay, rules, downstream, columns
         self._path = None if folder is None else folder / FOLDER / f"{study[:32] or 'table'}.bin"
         self._groups: SummaryGroups | None = None
+        self.rows: tuple[int, str] | None = None  # number and digest of all rows, if the table is new
 
     def read(self, exchange: Exchange) -> SummaryGroups:
         """Return the table, with the number of sites in it; TooFewMembersError if too few members answer."""
@@ -97,8 +103,10 @@ class MembersSummary:
             raise TooFewMembersError(
                 f"{sites:g} of its sites answered, and {self._name} answers for {rules.min_sites} or more"
             )
+        record = self._rows()
+        tables = {name: reply.table() for name, reply in sorted(replies.items())}
         try:
-            table = combine_summaries({name: reply.table() for name, reply in replies.items()}, rules.columns)
+            table = combine_summaries(tables, rules.columns, record)
         except SchemaMismatchError as error:
             exchange.member_failures = f"{error}; {error.table}"
             raise QueryRefusedError(str(error)) from error
@@ -108,7 +116,28 @@ class MembersSummary:
             raise QueryRefusedError(
                 f"{self._name} answers for {rules.min_people} people or more, and has fewer"
             )
+        share = float(table.people.sum()) / sum(float(one.people.sum()) for one in tables.values())
+        if share < rules.quorum:
+            raise QueryRefusedError(
+                f"{share:.0%} of its people can be described without disclosing single groups next to its "
+                f"earlier tables, and its rules require {rules.quorum:.0%}"
+            )
+        if self._record is not None:  # before anything of it leaves
+            self._record.parent.mkdir(parents=True, exist_ok=True)
+            record.write(self._record)
+        self.rows = record.mark()
         return SummaryGroups.from_table(table, sites)
+
+    def _rows(self) -> RowRecord:
+        """The record of rows, which must have all that the ledger knows."""
+        record = RowRecord() if self._record is None else RowRecord.read(self._record)
+        count, digest = self._ledger.relay_rows()
+        if self._record is not None and count and record.mark(count) != (count, digest):
+            raise LedgerError(
+                f"{self._record}: the record of the rows that this relay disclosed is not the latest one. "
+                "Restore it, because other rows of the same groups would disclose single groups."
+            )
+        return record
 
 
 class MembersTransformStep(Step):
@@ -125,7 +154,7 @@ class MembersTransformStep(Step):
             return call_next(exchange)
         if self._transform is None:
             source = AnswerSource.from_summary(self._summary.read(exchange).table())
-            self._transform = TransformStep(source.visible)
+            self._transform = TransformStep(source.visible, grouped=True)
         return self._transform(exchange, call_next)
 
 
@@ -133,7 +162,7 @@ class MembersAnswerStep(AnswerStep):
     """Answer from the relay's table; a relay above learns how many sites are in it."""
 
     def __init__(self, relay: SiteId, summary: MembersSummary) -> None:
-        super().__init__(relay, grouped=True, threads=1, checked=True)
+        super().__init__(relay, threads=1, checked=True)
         self._summary = summary
 
     def _reply(self, request_id: RequestId, asked: AskedPart) -> Reply:
@@ -155,6 +184,8 @@ class MembersTableStep(Step):
 
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
         if exchange.parts:
+            if self._summary.rows is not None:
+                self._ledger.keep_relay_rows(*self._summary.rows)
             run, now = exchange.request.request_id.run, json.dumps(self._summary.digest)
             first = self._ledger.sum_members(run)
             if first is None:

@@ -135,7 +135,7 @@ class Relay(Endpoint):
                 recording = SumMembersStep(ledger) if self.rules.fixed_membership else None
             else:
                 columns = () if study is None else study.study.columns
-                summary = MembersSummary(name, self.rules, self.downstream, home, bound, columns)
+                summary = MembersSummary(name, self.rules, self.downstream, ledger, home, bound, columns)
                 answering = (
                     MembersTransformStep(summary),
                     limits,

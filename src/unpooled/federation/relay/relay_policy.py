@@ -33,7 +33,7 @@ exact = false             # false: it answers from one summary of its members' g
                           # exact sums, from which nearly all groups of single members can be computed
 min_contributors = 1      # exact: fewest sites with rows of a cluster that goes up; 1: discloses all
 min_people = 1            # fewest people of the summary; exact: of a count that goes up, and of its sums
-quorum = 0.5              # share of the members that must answer
+quorum = 0.5              # share of the members that must answer, and of their people in the summary
 columns = "same"          # columns of the members: "same", "common" (those that all have) or "any"
 fixed_membership = false  # exact: true: every sum of a run is over the sites of its first sum, or is refused
 secure = false            # true: the relay answers only in secure sums of the federation above
@@ -74,7 +74,7 @@ class RelayRules:
         federation above can then compute nearly all groups of single members. By default the relay answers
         from one summary of its members' groups, three or more to a row.
     quorum
-        Share of the members that must answer.
+        Share of the members that must answer, and of their people that the summary must describe.
     columns
         How the members' columns must agree, as in PreparationOptions: "same", "common" or "any".
     fixed_membership

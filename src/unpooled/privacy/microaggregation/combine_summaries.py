@@ -1,7 +1,7 @@
 """One summary table of the groups of several sites: every row is the average of at least three groups.
 
-A relay answers from it. All that leaves is a function of one table, whose rows have no group in common, so no
-difference of answers is about fewer than three groups.
+A relay answers from it. All that leaves is a function of tables whose rows are equal or have no group in
+common (row_record.py), so no difference of answers is about fewer than three groups.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
 from unpooled.errors import TooFewPeopleError
 from unpooled.kernels.grouping import groups
 from unpooled.privacy.microaggregation.group_means import WithinGroupSquares
+from unpooled.privacy.microaggregation.row_record import FREE, RowRecord, group_keys
 from unpooled.privacy.microaggregation.summarize import min_size_for, sorted_by_values
 from unpooled.typing import FloatArray, IntArray
 
@@ -31,9 +32,13 @@ class _GroupColumn(NamedTuple):
     inside: FloatArray  # (G,) variance within the groups; nan: not known
 
 
-def combine_summaries(tables: Mapping[str, SummaryTable], columns: str = "same") -> SummaryTable:
+def combine_summaries(
+    tables: Mapping[str, SummaryTable], columns: str = "same", record: RowRecord | None = None
+) -> SummaryTable:
     """Return one summary table of the groups of some sites; ``columns`` as in PreparationOptions.
 
+    The rows are those of the ``record``, as far as all their groups are there, and new ones, which are added
+    to it. QueryRefusedError if the record does not allow the columns.
     SchemaMismatchError if the tables do not fit each other, TooFewPeopleError if they have too few groups.
 
     >>> from unpooled.privacy.microaggregation import SummarySettings, microaggregate
@@ -43,13 +48,16 @@ def combine_summaries(tables: Mapping[str, SummaryTable], columns: str = "same")
     >>> len(one), len(both), int(both.people.min()), both.min_group_size
     (12, 8, 9, 9)
     """
-    return combine_with_rows(tables, columns)[0]
+    return combine_with_rows(tables, columns, record)[0]
 
 
 def combine_with_rows(
-    tables: Mapping[str, SummaryTable], columns: str = "same"
+    tables: Mapping[str, SummaryTable], columns: str = "same", record: RowRecord | None = None
 ) -> tuple[SummaryTable, IntArray]:
-    """Return the table, and a label (G,) of every group of the tables: equal ones are of one row."""
+    """Return the table, and a label (G,) of every group of the tables: equal ones are of one row.
+
+    A negative label is of a group that is in no row.
+    """
     schemas = {name: AskSchema(max_categories=1 << 30).from_summary(table) for name, table in tables.items()}
     schema = merged(schemas, columns)
     parts = list(tables.values())
@@ -66,14 +74,19 @@ def combine_with_rows(
         for name, kind in zip(schema.names, schema.kinds, strict=True)
         if kind == NUMBER or categories.get(name)
     }
-    labels = _grouped(of, set(of) - set(categories), len(people))
+    labels = _labels(tables, schema.names, of, set(of) - set(categories), record or RowRecord())
+    if not (labels >= 0).any():
+        raise TooFewPeopleError("no three groups of its members can be described together")
     count = int(labels.max()) + 1
+    there = labels >= 0
+    of = {name: _GroupColumn(*(field[there] for field in column)) for name, column in of.items()}
+    shown, people = labels[there], people[there]
     known = np.zeros((count, len(schema.names)))
     within = np.full(len(schema.names), np.nan)
     means, counts, kinds = {}, {}, list(schema.kinds)
     for j, name in enumerate(schema.names):
         if name in of:
-            known[:, j], cells, within[j] = _cells(of[name], labels, count)
+            known[:, j], cells, within[j] = _cells(of[name], shown, count)
         if not known[:, j].any():  # nothing of the column is disclosed
             kinds[j] = EMPTY if kinds[j] in (NUMBER, CATEGORY) else kinds[j]
         elif name in categories:
@@ -86,7 +99,7 @@ def combine_with_rows(
             names=schema.names,
             kinds=tuple(kinds),
             categories={name: categories[name] for name in counts},
-            people=np.bincount(labels, people, count).astype(np.float64),
+            people=np.bincount(shown, people, count).astype(np.float64),
             known=known,
             means=means,
             counts=counts,
@@ -98,6 +111,25 @@ def combine_with_rows(
         )
     )
     return combined, labels
+
+
+def _labels(
+    tables: Mapping[str, SummaryTable],
+    names: tuple[str, ...],
+    columns: Mapping[str, _GroupColumn],
+    numbers: set[str],
+    record: RowRecord,
+) -> IntArray:
+    """(G,) the row of every group: that of the record, or a new one of groups that were never in a row."""
+    keys = [key for member, table in tables.items() for key in group_keys(member, table, names)]
+    labels, may_add = record.labels(names, keys)
+    free = np.flatnonzero(labels == FREE)
+    if may_add and len(free) >= MIN_GROUPS:
+        of_free = {name: _GroupColumn(*(f[free] for f in column)) for name, column in columns.items()}
+        new = _grouped(of_free, numbers, len(free))
+        record.add(names, [keys[i] for i in free], new)
+        labels[free] = int(labels.max(initial=-1)) + 1 + new
+    return labels
 
 
 def _categories(parts: list[SummaryTable], name: str, known: tuple[str, ...]) -> tuple[str, ...]:
