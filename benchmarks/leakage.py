@@ -272,8 +272,8 @@ Noisy sums are read as if they had no noise. A row counts as reconstructed if al
 For *raw, secure sums* the attacker is a stronger one: it has the sums over all sites and knows which rows are
 in which cluster, and counts the rows that follow by linear algebra, among the rows of all sites together
 (`unpooled.site.audit.posterior`). The sites have no
-[equation budget](secure-sums.md#raw-rows-and-the-equation-budget); with the default budget they refuse such
-runs.
+[equation budget](secure-sums.md#raw-rows-and-the-equation-budget); with the default budget they answer such
+runs from groups of rows.
 
 ## The protections
 

@@ -31,6 +31,7 @@ from unpooled.protocol.questions.description import (
     AskOutline,
     AskProfile,
 )
+from unpooled.protocol.questions.exact_sums import AskExactSums
 from unpooled.protocol.questions.fuzzy_sums import (
     AskBorderline,
     AskDirections,
@@ -82,6 +83,7 @@ def samples(seed: int):
         AskDrawnSums(R, c[0], 1.0, 0.0, 7),  # a draw of all rows
         AskHalfCovariance(c[0], 4, 7),
         AskHalfSums(R, 7),
+        AskExactSums(c),
         AskObservedHalfSums(R, 7),
         AskLocalMeans(K),
         AskScatter(c),

@@ -98,16 +98,21 @@ def test_columns_of_many_sizes_need_no_declared_bound(magnitude: float) -> None:
 
 
 def test_sites_too_small_to_show_anything_still_count_in_full() -> None:
-    """Twenty sites of three rows: by themselves they hide all rows, in secure sums none."""
+    """Twenty sites of three rows: by themselves they hide all rows, in secure sums none.
+
+    In raw mode sites answer from groups of rows, and these have too few for one.
+    """
     X, _ = blobs(1, n=60, d=2, k=3)
     rows = {f"s{i:02d}": X[3 * i : 3 * i + 3] for i in range(20)}
     want = FederatedKMeans(3, random_state=0).fit(rows)
-    result = FederatedKMeans(3, random_state=0, protect="raw", secure=True).fit(rows)
+    result = FederatedKMeans(3, random_state=0, secure=True).fit(rows)
     np.testing.assert_allclose(
         np.sort(result.cluster_centers_, axis=0), np.sort(want.cluster_centers_, axis=0), atol=1e-9
     )
     with pytest.raises(InputError, match="k=3 clusters from 0 rows"):
         FederatedKMeans(3, random_state=0, protect="raw").fit(rows)
+    with pytest.raises(InputError, match="no site has enough rows"):
+        FederatedKMeans(3, random_state=0, protect="raw", secure=True).fit(rows)
 
 
 def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:

@@ -28,6 +28,7 @@ from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Question, Refusal, Reply, Summable
 from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.protocol.questions.description import AskCrossing
+from unpooled.protocol.questions.exact_sums import AskExactSums
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -90,6 +91,7 @@ def test_every_question_declares_all_of_itself(kind):
         AskSchema: "table",
         AskColumns: "table",
         AskSummary: "groups",
+        AskExactSums: "raw rows",
     }
     assert kind.reads == other.get(kind, "rows")
 

@@ -16,7 +16,7 @@ from unpooled.privacy.secure_sum.stage_messages import STAGES
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId
 from unpooled.protocol.messages import Question, Refusal
-from unpooled.site.allow_list import DESCRIBE, METHOD_NAMES, NOISY, PREPARE, allowed
+from unpooled.site.allow_list import DESCRIBE, EXACT, METHOD_NAMES, NOISY, PREPARE, allowed
 from unpooled.site.chain import Exchange
 from unpooled.site.guards import AllowListGuard
 from unpooled.site.open_site import open_site
@@ -69,7 +69,7 @@ def test_there_are_questions():
 @pytest.mark.parametrize("describe", ["true", "false"])
 @pytest.mark.parametrize("methods", [(), *((name,) for name in METHOD_NAMES), METHOD_NAMES])
 def test_a_question_is_answered_if_it_is_on_the_list_of_the_policy_and_refused_otherwise(methods, describe):
-    listed = {*PREPARE, AskSummary, *NOISY, *(DESCRIBE if describe == "true" else ())}
+    listed = {*PREPARE, AskSummary, *EXACT, *NOISY, *(DESCRIBE if describe == "true" else ())}
     listed |= {kind for name in methods for kind in METHODS[name].questions()}
     policy = parse(f"format = 1\n[jobs]\nalgorithms = {list(methods)}\ndescribe = {describe}")
     names = allowed(policy.jobs.algorithms, describe=policy.jobs.describe)

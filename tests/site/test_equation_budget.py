@@ -7,16 +7,21 @@ import pytest
 
 from attacks.stages import AUTHORITY, SlowCoordinator, request_id
 from kills import Hospital
-from unpooled import FederatedKMeans, Lloyd, LocalFederation, SecureSums, run
+from unpooled import FederatedKMeans, Lloyd, LocalFederation, SecureSums, Simulation, run
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns
 from unpooled.data.transforms import Affine
-from unpooled.errors import PolicyError, TooFewAnswersError
+from unpooled.errors import InputError, PolicyError, TooFewAnswersError, TooFewPeopleError
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.privacy.microaggregation.summarize import make_first_summary
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.protocol.exchange import Part
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import total
+from unpooled.protocol.exchange import Part, Request, Response, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums, AskMoments, AskScatter
 from unpooled.protocol.questions.description import AskBorders, AskCovariance, AskCrossing, AskProfile
+from unpooled.protocol.questions.exact_sums import AskExactSums
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums
 from unpooled.protocol.questions.half_sums import AskHalfSums
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
@@ -26,7 +31,10 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-RULES = 'format = 1\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"\n'
+RULES = 'format = 1\n[protect]\nmode = "raw"\n[aggregation]\n'  # every masked sum is over the rows
+GROUPED = (  # a site that answers only in secure sums answers from groups of its rows, but for exact rounds
+    'format = 1\n[protect]\nmode = "raw"\none_row_per_person = true\n[aggregation]\nsecure = "required"\n'
+)
 NAMES = ("s0", "s1", "s2")
 
 
@@ -98,6 +106,8 @@ def test_one_query_that_is_too_large_is_refused_as_a_whole(tmp_path):
         (AskDrawnSums(centers(3), np.zeros(2), 0.5, 0.0, 1), None, 3),  # a sample is not all rows
         (AskHalfSums(centers(3, sets=2), 7), None, 6),  # a half is not all rows
         (AskObservedSums(centers(3)), None, 3),
+        (AskExactSums(centers(8)[0]), None, 7),
+        (AskExactSums(centers(1)[0]), None, 1),
         (AskColumns(("x",), np.zeros(1), np.ones(1), (), (), True), None, 1),
     ],
     ids=lambda value: type(value).__name__,
@@ -139,7 +149,7 @@ def test_other_protections_have_no_equation_budget(tmp_path):
     assert opened(tmp_path / "s0") == 0
 
 
-def test_an_ordinary_run_is_refused_before_any_cell_is_opened(tmp_path):
+def test_an_ordinary_run_on_rows_is_refused_before_any_cell_is_opened(tmp_path):
     rows = rows_of(200)
     sites = [open_site(name, X, parse(RULES), tmp_path / name) for name, X in rows.items()]
     with pytest.raises(TooFewAnswersError, match=r"the equation budget does not allow it"):
@@ -224,6 +234,192 @@ def test_a_table_with_named_columns_counts_as_well(tmp_path):
     columns = (Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0))
     found = ask(sites, AskClusterSums(centers(3)), "r", Preparation(columns, drop=False))
     assert (found.mass.sum(), opened(tmp_path / "s0")) == (180, 2)
+
+
+# ---------------------------------------------------------------- exact rounds after groups of rows
+
+
+def row_sums(rows, points):
+    """The counts and sums about the centres of all rows, in the clear."""
+    X = np.concatenate(list(rows.values()))
+    own = ((X[:, None] - points) ** 2).sum(axis=2).argmin(axis=1)
+    return np.bincount(own, minlength=len(points)), [
+        (X[own == j] - point).sum(axis=0) for j, point in enumerate(points)
+    ]
+
+
+def test_only_exact_rounds_read_the_rows_of_a_site_that_answers_only_in_secure_sums(tmp_path):
+    """100 rows in groups of 5: 5% of 100 times 4/5 are four equations, one of them the sum over all rows."""
+    rows = rows_of(100)
+    sites, points = hospitals(tmp_path, rows, GROUPED), centers(3)[0]
+    groups = {name: microaggregate(X, SummarySettings(min_group_size=5)) for name, X in rows.items()}
+    want = run_protocol(
+        total(NAMES, AskClusterSums(points[None])),
+        Simulation.from_rows(
+            {s: t.matrix() for s, t in groups.items()}, {s: t.people for s, t in groups.items()}
+        ),
+    )
+    found = ask(sites, AskClusterSums(points[None]), "groups")
+    np.testing.assert_allclose(found.sums, want.sums, atol=1e-9)
+    assert opened(tmp_path / "s0") == 0
+    exact = ask(sites, AskExactSums(points), "rows")
+    counts, sums = row_sums(rows, points)
+    assert exact.mass.tolist() == counts.tolist()
+    np.testing.assert_allclose(exact.sums, sums, atol=1e-9)
+    assert exact.exact.tolist() == [3.0]
+    assert [opened(tmp_path / name) for name in NAMES] == [2, 2, 2]
+
+
+def test_a_site_whose_budget_is_used_up_answers_an_exact_round_from_groups_and_says_so(tmp_path):
+    rows = {"s0": rows_of(100)["s0"], **{name: rows_of(600)[name] for name in NAMES[1:]}}
+    sites, points = hospitals(tmp_path, rows, GROUPED), centers(8)[0]
+    found = ask(sites, AskExactSums(points), "r")
+    assert found.exact.tolist() == [2.0]
+    assert [opened(tmp_path / name) for name in NAMES] == [0, 7, 7]
+    assert found.mass.sum() == 1300
+    own = {name: X for name, X in rows.items() if name != "s0"}
+    table = microaggregate(rows["s0"])
+    nearest = ((table.matrix()[:, None] - points) ** 2).sum(axis=2).argmin(axis=1)
+    of_groups = np.bincount(nearest, table.people, len(points))
+    np.testing.assert_allclose(found.mass, row_sums(own, points)[0] + of_groups, atol=1e-9)
+
+
+def test_exact_rounds_have_no_single_answers_and_inertia_travels_as_one_number(tmp_path):
+    sites = hospitals(tmp_path, rows_of(600), GROUPED)
+    points = centers(8)[0]
+    found = ask(sites, AskExactSums(points), "r")
+    assert {name: getattr(found, name).shape for name in ("mass", "inertia", "exact")} == {
+        "mass": (8,),
+        "inertia": (1,),
+        "exact": (1,),
+    }
+    preferred = open_site("s0", rows_of(600)["s0"], parse(RULES))
+    request = Request(request_id(), (Part("total", AskExactSums(points), None, 0),))
+    (refused,) = codec.unwrap(preferred.respond(codec.wrap(request)), expect=Response).replies
+    assert refused.reason == "AskExactSums is answered only in secure sums"
+
+
+def test_rows_are_not_read_where_a_person_has_several_or_the_policy_suppresses_values(tmp_path):
+    rng = np.random.default_rng(0)
+    table = {
+        name: Table.from_columns({"who": np.repeat(np.arange(100.0), 2), "x": rng.normal(size=200)})
+        for name in NAMES
+    }
+    sites = hospitals(tmp_path, table, GROUPED.replace("one_row_per_person = true", 'person = "who"'))
+    prepared = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    found = ask(sites, AskExactSums(np.array([[-1.0], [1.0]])), "r", prepared)
+    assert (found.exact.tolist(), found.mass.sum(), opened(tmp_path / "s0")) == ([0.0], 300, 0)
+
+
+def test_what_groups_of_rows_need(tmp_path):
+    rows = rows_of(60)["s0"]
+    with pytest.raises(InputError, match="nobody declared which rows belong to one person"):
+        open_site("s0", rows, parse(GROUPED.replace("one_row_per_person = true\n", "")))
+    with pytest.raises(InputError, match="weights of rows do not go with secure sums in raw mode"):
+        open_site("s0", rows, parse(GROUPED), weights=np.ones(60))
+    with pytest.raises(TooFewPeopleError):
+        open_site("s0", rows[:4], parse(GROUPED))
+
+
+@pytest.mark.parametrize("change", ["one row more", "another group size"])
+def test_groups_of_other_rows_are_not_answered_from(tmp_path, change):
+    """Two sets of groups of nearly the same rows differ by single people."""
+    rows = rows_of(200)
+    assert ask(hospitals(tmp_path, rows, GROUPED), AskMoments(), "first").mass[0] == 600
+    rules = GROUPED
+    if change == "one row more":
+        rows["s0"] = np.vstack([rows["s0"], [0.5, 0.5]])
+    else:
+        rules = GROUPED.replace("[aggregation]", "min_group_size = 7\n[aggregation]")
+    refused = ask(hospitals(tmp_path, rows, rules), AskMoments(), "second")
+    assert "are not those of its earlier secure sums" in refused["s0"]
+    assert ask(hospitals(tmp_path, rows_of(200), GROUPED), AskMoments(), "third").mass[0] == 600
+
+
+def test_another_version_of_the_rows_counts_as_one_equation_more(tmp_path):
+    """Without groups: 60 rows allow 3 equations, of which the sum over all rows of a version is one."""
+    assert ask(hospitals(tmp_path, rows_of(60)), AskClusterSums(centers(2)), "first").mass.sum() == 180
+    other = {name: np.vstack([X, X[:1]]) for name, X in rows_of(60).items()}
+    refused = ask(hospitals(tmp_path, other), AskClusterSums(centers(2)), "second")
+    assert "They opened 3 so far, and this query would open 1 more" in refused["s0"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_and_any_sequence_of_exact_rounds_give_at_most_the_budget(tmp_path, seed):
+    """Rows that follow from all groups and all exact rounds, all assignments known; restarts in between."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(100, 400))
+    rows, other = rows_of(n, seed), Identity.new()
+    federations = [hospitals(tmp_path, rows, GROUPED), hospitals(tmp_path, rows, GROUPED, authority=other)]
+    table, labels = grouped_rows(rows["s0"])
+    sets, answered = [labels], 0
+    for number in range(12):
+        points = rng.normal(size=(int(rng.integers(2, 6)), 2))
+        which = int(rng.integers(2))
+        found = ask(
+            federations[which], AskExactSums(points), f"r{number}", authority=(AUTHORITY, other)[which]
+        )
+        if found.exact[0]:
+            assert found.exact[0] == 3
+            answered += 1
+            sets.append(((rows["s0"][:, None] - points) ** 2).sum(axis=2).argmin(axis=1))
+    assert answered
+    g = table.min_group_size
+    assert opened(tmp_path / "s0") + 1 <= 0.05 * n * (g - 1) / g
+    assert len(determined(sets, n).rows) <= 0.05 * n
+
+
+def grouped_rows(X):
+    """The groups of rows, and the group (n,) of each, by the means."""
+    table = microaggregate(X)
+    first = make_first_summary(Table.from_columns({"x": X[:, 0], "y": X[:, 1]}), SummarySettings())
+    labels = np.zeros(len(X), dtype=np.int64)
+    for group, members in enumerate(first.members):
+        labels[members] = group
+    assert len(first.members) == len(table)
+    return table, labels
+
+
+def test_a_kill_at_any_moment_of_an_exact_round_neither_loses_nor_repeats_it(tmp_path):
+    rows = rows_of(600)  # 24 equations
+    sites = hospitals(tmp_path, rows, GROUPED)
+    steps = sites["s0"].steps()
+    for number, place in enumerate([("mask", "in"), ("ledger", "out"), ("log", "out")]):
+        coordinator = SlowCoordinator(sites)
+        coordinator.begin(request_id(0, f"r{number}"), AskExactSums(centers(4, seed=number)[0]), epoch="e")
+        assert coordinator.stage() is None  # shares
+        before = opened(tmp_path / "s0")
+        sites["s0"].deaths = [(steps.index(place[0]), place[1])]
+        assert coordinator.stage() is None  # masked
+        sites["s0"].deaths = []
+        found = coordinator.rest()
+        assert found.exact.tolist() == [3.0]
+        np.testing.assert_allclose(found.sums, row_sums(rows, centers(4, seed=number)[0])[1], atol=1e-9)
+        assert opened(tmp_path / "s0") - before == 3
+
+
+def test_the_same_exact_round_under_new_keys_is_answered_from_rows_again(tmp_path):
+    sites = hospitals(tmp_path, rows_of(100), GROUPED)  # 4 equations: one exact round of 3 clusters
+    coordinator = SlowCoordinator(sites)
+    for epoch in ("e", "f"):
+        coordinator.begin(request_id(), AskExactSums(centers(3)[0]), epoch=epoch)
+        assert coordinator.rest().exact.tolist() == [3.0]
+        assert opened(tmp_path / "s0") == 2
+
+
+def test_a_run_finds_the_clusters_on_groups_and_makes_one_exact_round(tmp_path):
+    rng = np.random.default_rng(3)
+    rows = {s: rng.normal(size=(300, 2)) + rng.choice([-5.0, 0.0, 5.0], size=(300, 1)) for s in NAMES}
+    sites = [open_site(name, X, parse(GROUPED), tmp_path / name) for name, X in rows.items()]
+    model = FederatedKMeans(3, random_state=0, secure=True, protect="raw")
+    model.fit_federation(LocalFederation(sites, secure=SecureSums()))
+    assert model.run_.state.exact.sites == 3
+    assert [opened(tmp_path / name) for name in NAMES] == [2, 2, 2]
+    X = np.concatenate(list(rows.values()))
+    pooled = FederatedKMeans(3, random_state=0).fit(X)
+    assert -model.score(X) <= 1.001 * pooled.inertia_
+    again = FederatedKMeans(3, random_state=0, secure=True, protect="raw").fit(rows)
+    np.testing.assert_array_equal(again.cluster_centers_, model.cluster_centers_)
 
 
 # ---------------------------------------------------------------- the attacker with known assignments

@@ -22,7 +22,7 @@ from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums
-from unpooled.site.allow_list import NOISY, PREPARE, allowed
+from unpooled.site.allow_list import EXACT, NOISY, PREPARE, allowed
 from unpooled.site.audit.attack import in_process, on_log, probe
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.open_site import open_site
@@ -102,7 +102,7 @@ def test_what_a_policy_refuses(case, mode, tmp_path):
 
 
 def test_single_replies_under_required_sums_name_the_methods_that_would_do():
-    site = open_site("a", X, policy('[aggregation]\nsecure = "required"'))
+    site = open_site("a", X, policy('[aggregation]\nsecure = "required"', more="one_row_per_person = true"))
     assert (
         "These methods need only sums: lloyd, dwf, ewf, fuzzy, mini-batch"
         in asked(site, AskLocalMeans(2), verb="each").reason
@@ -163,7 +163,7 @@ def test_every_method_runs_on_summary_tables_at_sites_with_the_bits_of_a_simulat
 
 def test_preparation_and_noisy_answers_are_always_allowed():
     names = allowed((), describe=False)
-    assert names == {codec.name_of(q) for q in (*PREPARE, *NOISY, AskSummary)}
+    assert names == {codec.name_of(q) for q in (*PREPARE, *EXACT, *NOISY, AskSummary)}
 
 
 # ---------------------------------------------------------------- restarts

@@ -65,6 +65,7 @@ def cluster(
     max_rounds: int = 300,
     random_state: int = 0,
     secure: bool = False,
+    polish: int = 1,
     exact_sums: bool = False,
     protect: str = "none",
     min_group_size: int = 0,
@@ -146,6 +147,9 @@ def cluster(
         The seed of all random draws.
     secure : bool
         Whether the coordinator reads only sums over sites (secure aggregation).
+    polish : int
+        With ``protect="raw"`` and ``secure``: the number of exact rounds on rows, after the clusters were
+        found on groups of rows.
     exact_sums : bool
         Whether every total is the exact sum, rounded once.
     protect : str
@@ -261,6 +265,7 @@ def cluster(
         max_rounds=int(max_rounds),
         seed=int(random_state),
         secure=secure,
+        polish=polish,
         exact_sums=exact_sums,
         protect=protect,
         min_cluster_size=int(min_cluster_size),

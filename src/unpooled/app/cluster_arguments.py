@@ -124,7 +124,7 @@ _ARGUMENTS = {
     "outcomes", "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet",
     "delimiter", "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share",
     "method",
-    "restarts", "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person",
+    "restarts", "max-rounds", "seed", "secure", "polish", "exact-sums", "protect", "min-group-size", "person",
     "one-row-per-person", "not-a-person", "sensitive", "diverse", "log", "consumption", "min-cluster-size",
     "epsilon", "delta", "rows", "force", "overwrite",
     "certify",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.algorithms import METHODS, Method, Private
+from unpooled.algorithms.polish import check_polish
 from unpooled.algorithms.registry import import_methods
 from unpooled.app.dask_job import check_dask
 from unpooled.app.private_job import check_private, private_method
@@ -86,6 +87,7 @@ class Job:
     min_cluster_size: int = 5  # of sites that answer from raw rows
     seed: int = 0
     secure: bool = False
+    polish: int = 1  # exact rounds on rows of sites that sum raw rows securely
     exact_sums: bool = False  # every total is the exact sum, rounded once
     epsilon: float | None = None  # differential privacy, with the bounds of the preparation options
     delta: float = 1e-6
@@ -159,6 +161,12 @@ class Job:
             raise InputError(
                 "--exact-sums and --secure exclude each other: secure sums do not depend on an order"
             )
+        check_polish(self.polish)
+        if self.polish != 1 and not (self.secure and self.protect == "raw"):
+            raise InputError(
+                "--polish is for sites that sum raw rows securely. Add --protect raw and --secure, or leave "
+                "it out."
+            )
         if files := summary_files_of(self):
             check_summary_files(self, files)
         if self.dask:
@@ -174,6 +182,12 @@ class Job:
     def minimum(self) -> int:
         """The smallest cluster that sites disclose: a minimum applies to raw rows, not to summary tables."""
         return self.min_cluster_size if self.protect == "raw" else 1
+
+    @property
+    def exact_rounds(self) -> int:
+        """The exact rounds on rows: only where secure sums over raw rows begin with groups of them."""
+        fuzzy = METHODS[self.method]().fuzzifier is not None
+        return self.polish if self.secure and self.protect == "raw" and not fuzzy else 0
 
     @property
     def aggregate_only(self) -> bool:
@@ -198,6 +212,7 @@ class Job:
             aggregate_only=self.aggregate_only,
             certify=certify,
             work=self.certifying,
+            polish=self.exact_rounds,
         )
 
     def algorithm_for(self, ks: tuple[int, ...]) -> Algorithm[Any]:
@@ -278,6 +293,7 @@ class Job:
             ("--seed", self.seed, None),
             ("--epsilon", self.epsilon, None),
             ("--delta", self.delta, default.delta),
+            ("--polish", self.polish, default.polish),
             ("--rows", self.rows, None),
             ("--certify", self.certify, ""),
             ("--names", self.names, ""),

@@ -86,6 +86,7 @@ def local_sites(job: Job, threads: int | None = None) -> LocalSites:
         federation = on_dask(job, reading, left_out.__setitem__)
     else:
         rows: Mapping[str, Table | SummaryTable]
+        raw: Mapping[str, Table] | None = None
         if summary_files_of(job):
             rows, summary_files = read_summary_files(job)
         else:
@@ -96,11 +97,15 @@ def local_sites(job: Job, threads: int | None = None) -> LocalSites:
                 blank_rows.__setitem__,
             )
             warning = repeated_people(tables, job)
-            if job.protect == "summary":
+            if job.protect == "summary" or _groups_rows(job):
                 rows = _summary_tables(job, tables, left_out)
+                if _groups_rows(job):
+                    rows = {name: dataclasses.replace(groups, made="") for name, groups in rows.items()}
+                    raw = {name: tables[name] for name in rows}
         if job.secure:
             federation = LocalFederation.from_rows(
                 rows,
+                raw=raw,
                 min_cluster_size=job.minimum,
                 secure=SecureSums(),
                 allowed_in_clear=_ASKED_IN_CLEAR,  # sites agree on columns before anything can be summed
@@ -120,10 +125,15 @@ def _reading(job: Job) -> Reading:
     if job.epsilon is not None:
         names = tuple(name for name, _, _ in job.preparation_options.bounds)
         reading = dataclasses.replace(reading, columns=names, numbers=names)
-    if job.protect == "summary":  # a site summarizes all its columns, whichever a study uses
+    if job.protect == "summary" or _groups_rows(job):  # all its columns, whichever a study uses
         codes = (job.summary.person,) if job.summary is not None and job.summary.person else ()
         reading = dataclasses.replace(reading, columns=None, categorical=(*reading.categorical, *codes))
     return reading
+
+
+def _groups_rows(job: Job) -> bool:
+    """Whether sites answer from groups of their rows: in raw mode, if they answer only in secure sums."""
+    return job.protect == "raw" and job.secure
 
 
 def _summary_tables(

@@ -14,7 +14,7 @@ from unpooled.protocol.messages import Question
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums
 from unpooled.protocol.questions.outcome_sums import AskOutcomes
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
-from unpooled.site.allow_list import DESCRIBE, NOISY, PREPARE
+from unpooled.site.allow_list import DESCRIBE, EXACT, NOISY, PREPARE
 from unpooled.site.study import UNSTATED, Study, signable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def propose_study(job: "Job", federation: "FederationFolder | Recipient | None" 
         epsilon=job.epsilon or 0.0,
         secure=job.secure,
         restarts=job.n_init,
-        rounds=job.max_rounds + _CLOSING,
+        rounds=job.max_rounds + job.exact_rounds + _CLOSING,
         questions=tuple((name, centers) for name, (_, centers) in sorted(asked.items())),
         work=_work(job, [kind for kind, _ in asked.values()]),
         created=remote.created,
@@ -83,7 +83,8 @@ def _questions(job: "Job") -> dict[str, tuple[type[Question[Any]], int]]:
         kinds = [AskSchema, *NOISY, *Private.asks]
     else:
         describe = [k for k in DESCRIBE if k is not AskOutcomes or job.preparation_options.outcomes]
-        kinds = [*PREPARE, *describe, *METHODS[job.method].questions()]
+        exact = EXACT if job.exact_rounds else ()
+        kinds = [*PREPARE, *describe, *exact, *METHODS[job.method].questions()]
     max_k = max(job.ks)
     cells = max(_CELLS, 8 * max_k)
     return {

@@ -179,6 +179,20 @@ class ClusterResult(JobResult):
         return self.inertia + a.used * sum(a.within)
 
     @property
+    def exact_rounds(self) -> str:
+        """The exact rounds on rows in words; "" if there were none."""
+        exact = self.run.state.exact
+        if exact is None:
+            return ""
+        sites = len(self.agreement.sites)
+        where = "all sites" if exact.sites == sites else f"{exact.sites} of {counted(sites, 'site')}"
+        why = "" if exact.sites == sites else ". The equation budgets of the others do not allow it"
+        return (
+            f"after the clusters were found, {counted(exact.number, 'exact round')} moved the centres to the "
+            f"means of the rows of {where}. Before the last one the inertia was {exact.inertia:.6g}{why}"
+        )
+
+    @property
     def citation(self) -> str:
         """The papers of the method, and of its version for missing values if cells stay missing."""
         cited = citation(self.job.method)

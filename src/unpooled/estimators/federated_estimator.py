@@ -93,7 +93,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if self.dp is not None:
             self._check_bounds(self.dp, site_rows.weights is not None)
         minimum = self._minimum(algorithm)
-        summarized = self.protect not in (None, "raw")
+        grouped = self._groups_rows
+        summarized = self.protect not in (None, "raw") or grouped
         answering = self._summary_tables(site_rows) if summarized else site_rows
         inputs.check_enough(answering.rows, answering.weights, int(self.n_clusters))
         if self.participation is not None:
@@ -112,6 +113,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 answering.rows,
                 answering.weights,
                 within=answering.within,
+                raw={name: site_rows.rows[name] for name in answering.rows} if grouped else None,
                 min_cluster_size=minimum,
                 secure=secure,
             )
@@ -336,6 +338,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if "init" in given and not isinstance(given["init"], str):
             given["init"] = np.asarray(given["init"], dtype=np.float64)
         return given
+
+    @property
+    def _groups_rows(self) -> bool:
+        """Whether sites answer from groups of their rows: in raw mode, if they answer only in secure sums."""
+        return self.protect == "raw" and self.secure is not False and self.dp is None
 
     def _minimum(self, algorithm: Algorithm[Any]) -> int:
         """The size of the smallest cluster that simulated sites disclose; a method may raise it."""

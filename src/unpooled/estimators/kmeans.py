@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from unpooled import kernels
 from unpooled.algorithms import METHODS, Restarts
+from unpooled.algorithms.polish import Polish, check_polish
 from unpooled.algorithms.scaled import Scaled
 from unpooled.data import validation as inputs
 from unpooled.errors import InputError
@@ -71,7 +72,10 @@ class FederatedKMeans(FederatedClusterer):
     secure : bool or SecureSums
         Secure aggregation: the coordinator receives only sums over sites, never a site's own numbers, so none
         are suppressed, and a minimum counts the rows of all sites together. It needs at least three sites,
-        and a method that needs only totals; ``SecureSums(bound=1e6)`` halves the traffic.
+        and a method that needs only totals; ``SecureSums(bound=1e6)`` halves the traffic. With protect="raw"
+        the sites answer from groups of at least 5 rows, and ``polish`` reads the rows.
+    polish : int
+        With protect="raw" and secure: the number of exact rounds on rows at the end.
     dp : Gaussian or None
         Differential privacy, e.g. ``Gaussian(epsilon=1, lower=0, upper=100)``: every total carries noise. The
         method is then Private, which finds its own start and number of rounds: n_init, max_rounds, tol and
@@ -122,6 +126,7 @@ class FederatedKMeans(FederatedClusterer):
         progress: Callable[[RoundRecord], None] | None = None,
         n_threads: int | None = None,
         secure: bool | SecureSums = False,
+        polish: int = 1,
         dp: Gaussian | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -140,6 +145,7 @@ class FederatedKMeans(FederatedClusterer):
         self.progress = progress
         self.n_threads = n_threads
         self.secure = secure
+        self.polish = polish
         self.dp = dp
 
     # ------------------------------------------------------------ the algorithm
@@ -165,6 +171,8 @@ class FederatedKMeans(FederatedClusterer):
             algorithm = _adjusted(self.method, k, settings)
         n_init = 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init
         algorithm = algorithm.with_restarts(None if n_init is None else int(n_init))
+        check_polish(self.polish)
+        algorithm = Polish(algorithm, int(self.polish)) if self._groups_rows and self.polish else algorithm
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ the score

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.algorithms.polish import ExactRound, exact_round
 from unpooled.data import AgreedSchema, Preparation, PreparationOptions, agree_outcomes, agree_schema
 from unpooled.data.outcomes import PreparationWithOutcomes
 from unpooled.errors import InputError, ReplyError
@@ -262,6 +263,7 @@ class AnalysisState(State):
     seed: int  # of the halves and of the reference tables
     outcomes: AgreedSchema | None = None  # of the outcome columns
     choice: Choice | None = None
+    exact: ExactRound | None = None  # the last exact round on rows
     mean: FloatArray | None = None  # (d,) of all rows
     covariance: FloatArray | None = None  # (d, d)
     description: Description | None = None
@@ -281,7 +283,7 @@ class AnalysisState(State):
             return self.description.centers
         if self.choice is not None and self.choice.none and self.mean is not None:
             return self.mean[None]
-        return self.chosen.centers
+        return self.chosen.centers if self.exact is None else self.exact.centers
 
     @property
     def movement(self) -> float:
@@ -298,7 +300,8 @@ class Analysis(Message, Algorithm[AnalysisState]):
     """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe, certify.
 
     With ``aggregate_only`` the only replies of single sites are their schemas. ``certify`` is the effort of a
-    certificate, and ``work`` limits the work of a site for it, because a site must answer in time.
+    certificate, and ``work`` limits the work of a site for it, because a site must answer in time. ``polish``
+    is the number of exact rounds on rows, of the chosen k, where sites otherwise answer from groups of rows.
     """
 
     preparation_options: PreparationOptions
@@ -306,6 +309,7 @@ class Analysis(Message, Algorithm[AnalysisState]):
     aggregate_only: bool = False
     certify: str = ""
     work: float = UNLIMITED  # billions of steps
+    polish: int = 0
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         options = self._preparation_options()
@@ -360,6 +364,10 @@ class Analysis(Message, Algorithm[AnalysisState]):
         if state.description is not None:
             return (yield from transformed(transform, self._certified(state, sites)))
         assert state.mean is not None
+        number = 0 if state.exact is None else state.exact.number
+        if number < self.polish and not state.choice.none:
+            exact = yield from transformed(transform, exact_round(sites, state.centers, number + 1))
+            return replace(state, exact=exact)
         m = None if state.choice.none else self.methods[0].fuzzifier
         asked = describe(
             sites,

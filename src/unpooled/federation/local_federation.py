@@ -88,6 +88,7 @@ class LocalFederation(TransportFederation):
         weights: Mapping[SiteId, FloatArray] | None = None,
         *,
         within: Mapping[SiteId, FloatArray] | None = None,
+        raw: Mapping[SiteId, Rows | Table] | None = None,
         min_cluster_size: int = 1,
         secure: SecureSums | bool | None = None,
         allowed_in_clear: tuple[str, ...] = (),
@@ -99,6 +100,8 @@ class LocalFederation(TransportFederation):
         ----------
         rows, weights, within, min_cluster_size
             As in ``Simulation.from_rows``.
+        raw
+            By site: the rows behind its groups, for exact rounds in secure sums.
         secure
             Settings of secure sums, or True for the default ones. The sites then answer only in secure sums.
         allowed_in_clear
@@ -112,7 +115,11 @@ class LocalFederation(TransportFederation):
             from unpooled.privacy.secure_sum.site_mask import site_masks
 
             for name, X in rows.items():
-                _check_range(str(name), X, None if weights is None else weights[name])
+                _check_range(
+                    str(name),
+                    X if raw is None else raw[name],
+                    None if weights is None or raw is not None else weights[name],
+                )
             secure = replace(secure, min_cluster_size=max(secure.min_cluster_size, min_cluster_size))
             masks = site_masks(
                 tuple(map(str, rows)),
@@ -128,6 +135,7 @@ class LocalFederation(TransportFederation):
                 None if weights is None else weights[name],
                 grouped=within is not None,
                 within=None if within is None else within[name],
+                raw=None if raw is None else raw[name],
                 min_cluster_size=min_cluster_size,
                 mask=masks.get(str(name)),
             )

@@ -102,8 +102,9 @@ class MaskedElsewhere(Reply):
     """The placeholder of a reply that travels masked, in another part of the same response."""
 
 
-# the input of a question; "groups": a summary table, even that of an array; "": not declared
-InputKind = Literal["", "rows", "table", "groups", "nothing"]
+# the input of a question; "groups": a summary table, even that of an array; "raw rows": the rows of a site in
+# raw mode, even if it answers other questions from groups of them; "": not declared
+InputKind = Literal["", "rows", "raw rows", "table", "groups", "nothing"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +279,7 @@ def asks_for(name: str) -> str:
 def _undeclared(question: type[Question[R]]) -> str:
     reply = question.reply_type()
     if not question.reads:
-        return 'what it reads (reads = "rows", "table", "groups" or "nothing")'
+        return 'what it reads (reads = "rows", "raw rows", "table", "groups" or "nothing")'
     if reply is Reply:
         return "what its reply is (Question[...])"
     missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]

@@ -22,6 +22,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.messages import Question
 from unpooled.protocol.questions import description as figures
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, AskScatter
+from unpooled.protocol.questions.exact_sums import AskExactSums
 from unpooled.protocol.questions.half_sums import AskHalfCovariance, AskHalfSums, AskObservedHalfSums
 from unpooled.protocol.questions.outcome_sums import AskOutcomes
 from unpooled.protocol.questions.sums_with_missing import (
@@ -53,6 +54,7 @@ DESCRIBE = (
     AskObservedHalfSums,
     AskOutcomes,
 )
+EXACT = (AskExactSums,)  # always allowed: only in secure sums, and the equation budget limits them
 NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # always allowed: the privacy budget limits them
 
 METHOD_NAMES = tuple(name for name, method in METHODS.items() if method.__module__.startswith("unpooled."))
@@ -75,7 +77,13 @@ def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
 
 def allowed(algorithms: tuple[str, ...], modules: tuple[str, ...] = (), *, describe: bool) -> frozenset[str]:
     """Return the names of the questions that a site with these methods answers."""
-    questions: list[type[Question[Any]]] = [*PREPARE, AskSummary, *NOISY, *(DESCRIBE if describe else ())]
+    questions: list[type[Question[Any]]] = [
+        *PREPARE,
+        AskSummary,
+        *EXACT,
+        *NOISY,
+        *(DESCRIBE if describe else ()),
+    ]
     for method in (*(METHODS[name] for name in algorithms), *methods_in(modules)):
         questions += method.questions()
     return frozenset(codec.name_of(question) for question in questions)

@@ -64,6 +64,7 @@ class AskedPart:
     part: Part
     masked: bool = False  # its reply can be read only in a sum ("stages")
     visible: VisibleRows | None = None  # "transform"
+    grouped: bool = False  # the rows that it reads are groups of people ("transform")
     minimum: float = 1.0  # the smallest cell that is disclosed ("suppression")
     noise: tuple[Noise, ...] = ()  # one if the reply has noise ("noise")
 

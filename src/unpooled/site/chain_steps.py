@@ -141,26 +141,43 @@ class StagesStep(Step):
 
 
 class TransformStep(Step):
-    """Apply the transform of every part; the rows of the last one are kept, because a run uses one."""
+    """Choose the rows that every part reads, and apply its transform; those of the last one are kept.
+
+    ``own`` are the rows of the site, or with ``grouped`` groups of people. ``raw`` are the rows behind the
+    groups, for masked questions that read raw rows, as long as the ``equations`` allow it.
+    """
 
     name = "transform"
 
-    def __init__(self, own: VisibleRows) -> None:
-        self._own = own
-        self._kept: dict[str, VisibleRows] = {}  # by the digest of the transform
+    def __init__(
+        self,
+        own: VisibleRows,
+        *,
+        grouped: bool = False,
+        raw: VisibleRows | None = None,
+        equations: EquationBudget | None = None,
+    ) -> None:
+        self._own, self._grouped, self._raw, self._equations = own, grouped, raw, equations
+        self._kept: dict[tuple[str, bool], VisibleRows] = {}  # by the digest of the transform, raw or not
 
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
+        exact = [one for one in exchange.parts if one.masked and one.part.question.reads == "raw rows"]
+        if self._raw is None or (self._equations is not None and not self._equations.allows(exchange, exact)):
+            exact = []
         for asked in exchange.parts:
-            asked.visible = self._transformed(asked.part.transform)
+            raw = asked in exact
+            asked.visible = self._transformed(asked.part.transform, raw)
+            asked.grouped = self._grouped and not raw
         return call_next(exchange)
 
-    def _transformed(self, transform: Transform | None) -> VisibleRows:
+    def _transformed(self, transform: Transform | None, raw: bool) -> VisibleRows:
+        rows = self._raw if raw and self._raw is not None else self._own
         if transform is None:
-            return self._own
-        key = codec.digest(transform)
+            return rows
+        key = codec.digest(transform), raw
         if key not in self._kept:
-            transform.check(self._own.rows)
-            self._kept = {key: VisibleRows(*transform.apply_weighted(*self._own))}
+            transform.check(rows.rows)
+            self._kept = {key: VisibleRows(*transform.apply_weighted(*rows))}
         return self._kept[key]
 
 
@@ -213,14 +230,13 @@ class NoiseStep(Step):
 class AnswerStep(Step):
     """Answer every part that is about rows; the mask answers the stages of secure sums.
 
-    With ``checked`` a reply that is not what its question declares is not sent. With ``grouped`` the rows are
-    groups of people.
+    With ``checked`` a reply that is not what its question declares is not sent.
     """
 
     name = "answer"
 
-    def __init__(self, site: SiteId, *, grouped: bool, threads: int, checked: bool) -> None:
-        self._site, self._grouped, self._threads, self._checked = site, grouped, threads, checked
+    def __init__(self, site: SiteId, *, threads: int, checked: bool) -> None:
+        self._site, self._threads, self._checked = site, threads, checked
         self._memory: dict[str, dict[str, Any]] = {}  # of questions, by run
 
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
@@ -242,7 +258,7 @@ class AnswerStep(Step):
             noise=asked.noise,
             threads=self._threads,
             memory=(self._remembered(request_id.run),),
-            grouped=self._grouped,
+            grouped=asked.grouped,
             within=None if visible.within is None else visible.within[None],
             has_missing=reads_missing(part.transform, part.question),
         )

@@ -7,14 +7,29 @@ k cells that holds all rows adds at most k - 1 dimensions to that of the sum ove
 algebra gives at most 1 + sum (cells - 1) rows of a site, over all sets that were ever opened, whoever asks,
 whatever is known about assignments, and even if all other sites help.
 
+A site that answers only in secure sums answers from groups of at least g rows, and only exact rounds read its
+rows (protocol/questions/exact_sums.py). The sums of the groups are then known besides. Of m rows that follow
+from groups and E equations, at most m / g fill groups of their own, and the other m (g - 1) / g follow from
+the equations: m is at most E g / (g - 1). Groups of other rows, or other groups, would be equations as well.
+The site therefore answers from one set of groups for ever.
+
 What integer columns or sums of squares add is not counted.
 """
 
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+
+from unpooled.data.summary_table import SummaryTable
+from unpooled.data.table import Table
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.privacy.secure_sum.stage_messages import asked
 from unpooled.protocol.exchange import Part
-from unpooled.site.chain import Exchange
+from unpooled.site.chain import AskedPart, Exchange
 from unpooled.site.ledger import Ledger
+from unpooled.typing import Rows
 
 
 def opened_equations(part: Part) -> int:
@@ -33,15 +48,60 @@ def opened_equations(part: Part) -> int:
         raise QueryRefusedError(str(error)) from None
 
 
-class EquationBudget:
-    """The equations that secure sums over the rows of a site may open; the ledger counts them."""
+def rows_digest(rows: Rows | Table | SummaryTable) -> str:
+    """Return a digest of the rows of a site.
 
-    def __init__(self, ledger: Ledger, max_number: float) -> None:
-        self._ledger, self._max = ledger, max_number
+    >>> import numpy as np
+    >>> rows_digest(np.zeros((2, 1))) == rows_digest(np.zeros((2, 1))) != rows_digest(np.zeros((3, 1)))
+    True
+    """
+    if isinstance(rows, SummaryTable):
+        return rows.digest
+    about = (rows.names, rows.kinds, rows.categories) if isinstance(rows, Table) else ()
+    digest = sha256(repr((rows.shape, *about)).encode())
+    for chunk in rows.chunks() if isinstance(rows, Table) else [rows]:
+        digest.update(np.ascontiguousarray(chunk, dtype=np.float64).data)
+    return digest.hexdigest()
+
+
+class EquationBudget:
+    """The equations that secure sums over the rows of a site may open; the ledger counts them.
+
+    Parameters
+    ----------
+    max_number
+        Of equations, over all runs and federations.
+    digest
+        Returns the digest of the rows, and of the groups of them that other questions are answered from.
+    grouped
+        Whether there are such groups. They are made once: other groups, of the same or of other rows, would
+        be equations, too, so that nothing is answered from them.
+    """
+
+    def __init__(
+        self, ledger: Ledger, max_number: float, digest: Callable[[], str], *, grouped: bool = False
+    ) -> None:
+        self._ledger, self._max, self._digest_of, self._grouped = ledger, max_number, digest, grouped
+
+    @cached_property
+    def _digest(self) -> str:
+        return self._digest_of()
+
+    def allows(self, exchange: Exchange, exact: Sequence[AskedPart]) -> bool:
+        """Return whether these parts of a request may read the rows; a repeated request may again."""
+        number = sum(opened_equations(one.part) for one in exact)
+        queries = asked([one.part for one in exact])
+        return not exact or self._ledger.allows_equations(
+            exchange.request.request_id, queries, number, self._max
+        )
 
     def charge(self, exchange: Exchange) -> None:
         """Record what the masked parts of a request open; QueryRefusedError if the budget is exceeded."""
-        masked = [one.part for one in exchange.parts if one.masked]
-        if masked:
-            number = sum(map(opened_equations, masked))
-            self._ledger.open_equations(exchange.request.request_id, asked(masked), number, self._max)
+        masked = [one for one in exchange.parts if one.masked]
+        if not masked:
+            return
+        self._ledger.bind_rows(self._digest, alone=self._grouped)
+        exact = [one.part for one in masked if not one.grouped]
+        if exact:
+            number = sum(map(opened_equations, exact))
+            self._ledger.open_equations(exchange.request.request_id, asked(exact), number, self._max)

@@ -320,6 +320,12 @@ def _dp(policy: Policy) -> list[str]:
 
 
 def _raw(policy: Policy) -> list[str]:
+    if policy.aggregation.secure == "required" and policy.aggregation.max_equations < 1:
+        return [
+            "The site answers only in secure sums, from groups of its rows. Only exact rounds, after the "
+            "clusters were found, read the rows themselves.",
+            "The groups are made once. If the rows change, the site refuses all further secure sums.",
+        ]
     return [
         "The site answers exactly, from its raw rows. It relies on a contract with the people who run the "
         "federation: they can reconstruct rows from the sums of many groups (`unpooled site log --attack` "
@@ -363,7 +369,7 @@ def _raw_protects(policy: Policy) -> list[str]:
             if share == 1
             else "Secure sums over rows protect the site's totals. From all of them together, linear algebra "
             f"gives at most {share * 100:g}% of the site's rows: the site counts the equations that they "
-            "open, and refuses more."
+            "open, and opens no more."
         )
     return sentences
 

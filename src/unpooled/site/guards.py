@@ -143,6 +143,8 @@ class InputGuard(Guard):
             part, X = asked.part, asked.rows
             name = codec.name_of(type(part.question))
             reads = part.question.reads
+            if reads == "raw rows" and not asked.masked:
+                raise QueryRefusedError(f"{name} is answered only in secure sums")
             if reads != "groups" and (reads == "table") is isinstance(X, np.ndarray):
                 kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
                 raise QueryRefusedError(f"{name} reads {reads}, and this site has {kind}")
@@ -162,7 +164,7 @@ class InputGuard(Guard):
                     )
                 if not np.isfinite(centers).all():
                     raise QueryRefusedError("a centre has a number that is not finite")
-            if part.question.reads == "rows" and lengths.get("d", X.shape[1]) != X.shape[1]:
+            if reads in ("rows", "raw rows") and lengths.get("d", X.shape[1]) != X.shape[1]:
                 raise QueryRefusedError(
                     f"{name} is about {lengths['d']} columns, and the rows have {X.shape[1]}"
                 )

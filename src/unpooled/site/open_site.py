@@ -7,6 +7,7 @@ for the same request.
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
@@ -39,7 +40,7 @@ from unpooled.site.chain_steps import (
     TransactionStep,
     TransformStep,
 )
-from unpooled.site.equation_budget import EquationBudget
+from unpooled.site.equation_budget import EquationBudget, rows_digest
 from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.folder_consistency import check_registry, check_site_folder
 from unpooled.site.folder_place import check_place
@@ -143,7 +144,8 @@ def open_site(
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is for site {policy.site.id}, and the site was opened as {name}")
     home = Path(folder) if folder is not None else None
-    rows = _from_rows(table, policy, weights)  # before any file is made
+    only_secure = policy.aggregation.secure == "required" or (study is not None and study.secure)
+    rows = _from_rows(table, policy, weights, only_secure=only_secure)  # before any file is made
     with ExitStack() as opened:
         log = None if home is None else _open_log(home, what)
         if log is not None:
@@ -204,6 +206,7 @@ def _chain(
     )
     budget = BudgetGuard(policy, ledger, None if study is None else study.study) if policy.private else None
     limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, inf) if mode == "raw" else None
+    equations = _equations(policy, source, ledger)
     return Chain(
         LogHeadGuard(log),
         RequestIdGuard(),
@@ -216,7 +219,7 @@ def _chain(
         None if budget is None else ChargedAnswers(ledger),
         MessageLimitsGuard(source.X),
         StagesStep(mask),
-        TransformStep(source.visible),
+        TransformStep(source.visible, grouped=source.grouped, raw=source.raw, equations=equations),
         None if study is None else StudyLimitsGuard(study.study),
         AllowListGuard(policy),
         InputGuard(),
@@ -225,12 +228,12 @@ def _chain(
         budget,
         SuppressionStep(source.min_cluster_size),
         NoiseStep(None if budget is None else budget.accountant, mask),
-        AnswerStep(name, grouped=source.grouped, threads=threads, checked=True),
+        AnswerStep(name, threads=threads, checked=True),
         TransactionStep(ledger, mask),
         None if mask is None else MaskStep(mask),
         study,
         erasures,
-        LedgerStep(ledger, single_source, limits, _equations(policy, source, ledger)),
+        LedgerStep(ledger, single_source, limits, equations),
     )
 
 
@@ -239,7 +242,16 @@ def _equations(policy: Policy, source: "AnswerSource", ledger: Ledger) -> Equati
     share = policy.aggregation.max_equations
     if policy.protect.mode != "raw" or share == 1:
         return None
-    return EquationBudget(ledger, share * len(source.X))
+    groups = source.groups
+    if groups is None:
+        return EquationBudget(ledger, share * len(source.X), lambda: rows_digest(source.X))
+    g = groups.min_group_size  # with the sums of groups, E equations give up to E g / (g - 1) rows
+    return EquationBudget(
+        ledger,
+        share * float(groups.people.sum()) * (g - 1) / g,
+        lambda: groups.digest if source.raw is None else f"{groups.digest} {rows_digest(source.raw.rows)}",
+        grouped=True,
+    )
 
 
 def _secure_sums_only(policy: Policy, study: StudyGuard | None) -> SecureSumsOnlyGuard | None:
@@ -295,6 +307,8 @@ class AnswerSource(NamedTuple):
     grouped: bool = False
     min_cluster_size: int = 1
     digest: str = ""  # of its summary table
+    groups: SummaryTable | None = None  # in raw mode: of the rows, if the site answers only in secure sums
+    raw: VisibleRows | None = None  # the rows behind these groups, for exact rounds
 
     @property
     def visible(self) -> VisibleRows:
@@ -309,8 +323,13 @@ class AnswerSource(NamedTuple):
         return cls(summary.matrix(), summary.people, within, grouped=True, digest=digest)
 
 
-def _from_rows(table: TableLike | None, policy: Policy, weights: FloatArray | None) -> AnswerSource | None:
-    """The rows that a site answers from by its policy; None if it answers from a summary table."""
+def _from_rows(
+    table: TableLike | None, policy: Policy, weights: FloatArray | None, *, only_secure: bool
+) -> AnswerSource | None:
+    """The rows that a site answers from by its policy; None if it answers from a summary table.
+
+    In raw mode a site that answers ``only_secure`` sums answers from groups of its rows.
+    """
     mode = policy.protect.mode
     if weights is not None and mode == "summary":
         raise InputError(
@@ -328,7 +347,26 @@ def _from_rows(table: TableLike | None, policy: Policy, weights: FloatArray | No
         )
     if mode == "dp":
         return AnswerSource(_declared(as_table(table), policy))
+    if only_secure and policy.aggregation.max_equations < 1:
+        return _groups_of_rows(as_table(table), policy, weights)
     return AnswerSource(as_table(table), weights, min_cluster_size=policy.protect.min_cluster_size)
+
+
+def _groups_of_rows(table: Table | Rows, policy: Policy, weights: FloatArray | None) -> AnswerSource:
+    """Groups of the rows of a site in raw mode, with the rows for exact rounds.
+
+    If a person has several rows, or the policy suppresses values of columns, rows are not read at all.
+    """
+    if weights is not None:
+        raise InputError(
+            "weights of rows do not go with secure sums in raw mode, for which rows are grouped. Open the "
+            "site without weights, or set [aggregation] max_equations = 1."
+        )
+    settings = policy.protect.settings()
+    settings.check_people_declared()
+    groups = replace(microaggregate(table, settings), made="")
+    rows = None if settings.person or settings.log or settings.consumption else VisibleRows(table, None, None)
+    return AnswerSource.from_summary(groups)._replace(groups=groups, raw=rows)
 
 
 def _check_rows_allowed(home: Path, mode: str) -> None:

@@ -49,6 +49,8 @@ class Site(Endpoint):
         inside them.
     within
         The variance within groups, (d,).
+    raw
+        The rows behind the groups, for exact rounds in secure sums; None: there is none.
     min_cluster_size
         The smallest cluster of raw rows that the site discloses; 1 suppresses nothing.
     guards
@@ -85,6 +87,7 @@ class Site(Endpoint):
         *,
         grouped: bool = False,
         within: FloatArray | None = None,
+        raw: Rows | Table | None = None,
         min_cluster_size: int = 1,
         guards: Sequence[Guard] = (),
         mask: "SiteMask | None" = None,
@@ -109,11 +112,15 @@ class Site(Endpoint):
                 recorder,
                 MessageLimitsGuard(X),
                 StagesStep(mask),
-                TransformStep(VisibleRows(X, weights, within)),
+                TransformStep(
+                    VisibleRows(X, weights, within),
+                    grouped=self.grouped,
+                    raw=None if raw is None else VisibleRows(raw, None, None),
+                ),
                 *guards,
                 SuppressionStep(min_cluster_size),
                 NoiseStep(accountant or simulated, mask),
-                AnswerStep(str(name), grouped=self.grouped, threads=threads, checked=bool(guards)),
+                AnswerStep(str(name), threads=threads, checked=bool(guards)),
                 TransactionStep(None, mask),
                 None if mask is None else MaskStep(mask),
             ),

@@ -125,6 +125,14 @@ Secure = Annotated[
         rich_help_panel=PROTECT,
     ),
 ]
+Polish = Annotated[
+    int,
+    typer.Option(
+        help="With --protect raw and --secure: exact rounds on rows, after the clusters were found on groups "
+        "of rows.",
+        rich_help_panel=MORE_PROTECT,
+    ),
+]
 ExactSums = Annotated[
     bool,
     typer.Option(

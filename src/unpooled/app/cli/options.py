@@ -163,6 +163,7 @@ class JobOptions(Options):
     certify: t.Certify = None
     names: t.Names = None
     secure: t.Secure = False
+    polish: t.Polish = 1
     exact_sums: t.ExactSums = False
     columns: t.Columns = "same"
     outcomes: t.Outcomes = None
@@ -219,6 +220,7 @@ class JobOptions(Options):
             min_cluster_size=5 if self.min_cluster_size is None else self.min_cluster_size,
             seed=self.seed,
             secure=self.secure,
+            polish=self.polish,
             exact_sums=self.exact_sums,
             epsilon=self.epsilon,
             delta=self.delta,

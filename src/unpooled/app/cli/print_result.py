@@ -165,11 +165,13 @@ def notes(result: "ClusterResult") -> list[str]:
         where = "over all sites" if result.job.secure else "at their site, or protect a group that is"
         lines.append(f"{result.suppressed} rows are in suppressed groups: they are too small {where}")
     if a.from_summaries:
-        dates = sorted({made for mode, made in a.protection if mode == "summary"})
+        dates = ", ".join(sorted({made for mode, made in a.protection if mode == "summary" and made}))
+        tables = f"summary tables of {dates}" if dates else "groups of their rows"
         lines.append(
-            f"sites answer from summary tables of {', '.join(dates)}: a row is a group of people. Inertia is "
+            f"sites answer from {tables}: a row is a group of people. Inertia is "
             f"{result.inertia:.6g} for the tables{_inertia_of_rows(result)}"
         )
+    lines.append(result.exact_rounds)
     raw = [site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "raw"]
     if raw:
         lines.append(

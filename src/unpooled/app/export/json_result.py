@@ -15,7 +15,7 @@ _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "stability")
 def result_json(result: "ClusterResult") -> dict[str, Any]:
     """Return the result for programs; nan becomes null."""
     a, c, d = result.agreement, result.choice, result.description
-    sent = result.run.sent()
+    sent, exact = result.run.sent(), result.run.state.exact
     fit = "inertia_per_observed_value" if result.keeps_missing else "inertia_per_row"
     value = {
         "unpooled": __version__,
@@ -116,6 +116,9 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "inertia": result.inertia,
         "inertia_estimated_for_rows": result.inertia_of_rows,
         "secure": result.job.secure,
+        "exact_rounds": None
+        if exact is None
+        else {"rounds": exact.number, "sites": exact.sites, "inertia": exact.inertia},
         "cite": result.citation,
     }
     if result.names != NO_NAMES:

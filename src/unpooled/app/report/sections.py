@@ -187,6 +187,8 @@ def places(result: ClusterResult) -> dict[str, Any]:
     if result.job.aggregate_only:
         sums = "secure sums" if result.job.secure else "the sums of federations"
         lead = f"All sites together: {sums} do not disclose which site has which cluster."
+        if result.exact_rounds:
+            lead += f" Sites answered from groups of rows; {result.exact_rounds}."
     return {
         "title": "Clusters by site" if result.k > 1 else f"{result.unit.capitalize()} by site",
         "lead": lead,
