@@ -47,6 +47,7 @@ class ExactSums(Summable):
 class AskExactSums(Question[ExactSums]):
     """Sums and counts of the rows by nearest centre, with the inertia as one number."""
 
+    asks_for = "counts, means and the inertia of the rows nearest to each centre, from the rows themselves"
     reads = "raw rows"
     sums_add_up = True
     supports_missing = True
