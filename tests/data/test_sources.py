@@ -360,11 +360,9 @@ def test_the_settings_of_a_site_keep_its_query(tmp_path):
         "postgresql://reader@host/clinic",
         str(tmp_path),
         policy=str(tmp_path / "policy.toml"),
-        query="/q.sql",
-        long=("p", "f", "v"),
-        sheet="s",
+        reading=Reading(query="/q.sql", long=("p", "f", "v"), sheet="s"),
     )
     settings.write()
     assert replace(SiteSettings.of_folder(tmp_path), site="north") == settings
-    reading = settings.reading()
+    reading = settings.reading
     assert (reading.query, reading.long, reading.sheet) == ("/q.sql", ("p", "f", "v"), "s")

@@ -21,6 +21,7 @@ from unpooled.federation.coordinator_run import ProgressFile, RunTask, coordinat
 from unpooled.federation.provisioning import follow_run
 from unpooled.federation.provisioning.follow_run import _record, describe_waiting, failure_in
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
+from unpooled.options.reading import Reading
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol import codec
 from unpooled.protocol.run_loop import run_from_checkpoint
@@ -318,7 +319,7 @@ def settings(tmp_path):
     data.write_text("id,age,bmi\n" + "".join(f"{i},{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
     policy = tmp_path / "policy.toml"
     policy.write_text('format = 1\n[protect]\nmode = "raw"\n')
-    return SiteSettings("a", str(data), str(tmp_path / "site"), str(policy), exclude=("id",))
+    return SiteSettings("a", str(data), str(tmp_path / "site"), str(policy), reading=Reading(exclude=("id",)))
 
 
 @pytest.fixture
@@ -340,7 +341,7 @@ def test_settings_are_the_same_after_writing_and_reading(settings, tmp_path):
 
 def test_the_site_decides_how_its_file_is_read(settings):
     assert settings.table().names == ("age", "bmi")
-    only = SiteSettings("a", settings.data, settings.folder, columns=("bmi",))
+    only = SiteSettings("a", settings.data, settings.folder, reading=Reading(columns=("bmi",)))
     assert only.table().names == ("bmi",)
     assert not {"columns", "exclude", "na", "categorical"} & {f.name for f in fields(RunTerms)}
 

@@ -10,6 +10,7 @@ from studies import study_of, terms_of
 from unpooled.app.cli import app
 from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError, LedgerError
+from unpooled.options.reading import Reading
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId
@@ -140,7 +141,7 @@ def test_the_person_column_is_read_as_text_and_empty_rows_at_the_end_are_reporte
     Path(site.policy).write_text('format = 1\n[protect]\nperson = "id"\n')
     Path(site.data).write_text("id,age,bmi\n" + "".join(f"{i:03},{i},{i}\n" for i in range(9)) + ",,\n" * 3)
     for columns in (None, ("age",), ("age", "id")):
-        table = replace(site, columns=columns).table()
+        table = replace(site, reading=Reading(columns=columns)).table()
         assert table.categories["id"][:2] == ("0", "1")  # texts, and no numbers to be averaged
         assert set(table.names) == ({"id", "age", "bmi"} if columns is None else {"id", "age"})
     assert "3 rows have no value and are left out" in caplog.text

@@ -4,20 +4,18 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from unpooled.app.cli.outputs import check, run_output
 from unpooled.app.cluster_arguments import (
     bounds_of,
     check_kinds,
+    documents_reading,
     ks_of,
     named_in_python,
     named_sites,
     names_of,
-    recoded,
     scales_of,
-    texts_of,
-    three_of,
 )
 from unpooled.app.job import Job
 from unpooled.app.model import Model, unknown_categories
@@ -28,8 +26,8 @@ from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_table
-from unpooled.data.table import plain_name
 from unpooled.errors import InputError
+from unpooled.options.reading import ReadingArguments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import FloatArray, IntArray
@@ -38,23 +36,13 @@ Names = str | Sequence[str]
 
 
 @named_in_python
+@documents_reading
 def cluster(
     data: object,
     n_clusters: int | str | Iterable[int] = "auto",
     *,
     columns: Names = "same",
     outcomes: Names = (),
-    exclude: Names = (),
-    categorical: Names = (),
-    numbers: Names = (),
-    na: object = (),
-    recode: Mapping[str, Mapping[str, str]] | None = None,
-    site_column: str | None = None,
-    long: tuple[str, str, str] | None = None,
-    sheet: str | None = None,
-    delimiter: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
     scale: str = "standard",
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -87,6 +75,7 @@ def cluster(
     overwrite: bool = False,
     verbose: bool = False,
     n_threads: int | None = None,
+    **reading: Unpack[ReadingArguments],
 ) -> "Result":
     """Cluster tables as if they were pooled; every entry of ``data`` is a site, under its name.
 
@@ -106,24 +95,6 @@ def cluster(
         takes all; or the names of the columns to cluster.
     outcomes : str or list of str
         The columns that describe the clusters and do not count in the distance.
-    exclude : str or list of str
-        The columns that are not read.
-    categorical : str or list of str
-        The columns whose numbers are codes of categories.
-    numbers : str or list of str
-        The columns that are numbers even if they look like ids or codes.
-    na : object
-        Values that mean missing, for all columns or, as a mapping, for each.
-    recode : mapping or None
-        The spellings of a category, by column: ``{"sex": {"M": "male", "F": "female"}}``.
-    site_column : str or None
-        The column whose values are the sites, if ``data`` is one table.
-    long : tuple of str or None
-        The columns of person, feature and value, if a table has one value in each row.
-    sheet : str or None
-        The sheet to read, in a workbook with several.
-    delimiter, decimal, encoding : str or None
-        How CSV files are written; None detects it.
     scale : str
         How numbers are scaled: ``"standard"``, ``"robust"``, ``"log"``, ``"rank"``, ``"none"``, or
         ``"min-max"``, which needs ``bounds``.
@@ -193,6 +164,7 @@ def cluster(
         Show a line of progress if the standard error is a terminal.
     n_threads : int or None
         Threads for simulated sites; None takes all cores.
+    **reading
 
     Returns
     -------
@@ -213,7 +185,7 @@ def cluster(
     2
     """
     sites = data if isinstance(data, Mapping) else {"data": data}
-    if not isinstance(data, Mapping) and site_column is None:
+    if not isinstance(data, Mapping) and reading.get("site_column") is None:
         raise InputError(
             'one table is one site. Name it, {"north": table}, or pass site_column="hospital" to split it'
         )
@@ -227,19 +199,7 @@ def cluster(
     job = Job.from_options(
         tuple(sites),
         ks_of(n_clusters),
-        Reading(
-            exclude=names_of("exclude", exclude),
-            categorical=names_of("categorical", categorical),
-            numbers=names_of("numbers", numbers),
-            na=texts_of("na", na),
-            recode=recoded(recode or {}),
-            site_column=None if site_column is None else plain_name(site_column),
-            long=three_of(long),
-            sheet=sheet,
-            delimiter=delimiter,
-            decimal=decimal,
-            encoding=encoding,
-        ),
+        Reading.from_arguments(reading),
         SummarySettings(
             int(min_group_size),
             person,

@@ -1,20 +1,22 @@
 """The arguments of ``unpooled.cluster``: their values as the job needs them, and messages that name them."""
 
 import functools
+import inspect
 import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from unpooled.app.job import parse_ks
-from unpooled.data.table import plain_name
 from unpooled.errors import InputError, UnpooledError
+from unpooled.options.reading import OPTIONS, ReadingArguments
+from unpooled.options.values import ColumnsValue, plain_name
 
 _INTEGERS = ("n_init", "max_rounds", "random_state", "min_group_size", "min_cluster_size")
 _OPTIONAL_INTEGERS = ("rows", "n_threads")
 _REAL = ("min_category_share", "delta")
 _TEXT = ("scale", "missing", "method", "protect", "person")
-_OPTIONAL_TEXT = ("site_column", "sheet", "delimiter", "decimal", "encoding", "certify")
+_OPTIONAL_TEXT = ("certify",)
 
 
 def check_kinds(given: Mapping[str, Any]) -> None:
@@ -49,45 +51,8 @@ def ks_of(n_clusters: object) -> tuple[int, ...]:
 
 def names_of(argument: str, given: object) -> tuple[str, ...]:
     """Return the names of columns: one, or a list, an array or an index of them."""
-    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
-    if not all(isinstance(name, str) for name in names):
-        raise InputError(f"{argument} must be the name of a column, or a list of names, got {given!r}")
-    return tuple(map(plain_name, names))
-
-
-def texts_of(argument: str, given: object) -> tuple[str, ...]:
-    """Return the texts that mean a missing value; numbers as they are written.
-
-    >>> texts_of("na", -9), texts_of("na", ["chol=0", -9.5])
-    (('-9',), ('chol=0', '-9.5'))
-    """
-    many: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    if not all(isinstance(one, str | numbers.Real) and not isinstance(one, bool) for one in many):
-        raise InputError(
-            f"{argument} must be a text or a number that means missing, or a list, got {given!r}"
-        )
-    return tuple(one if isinstance(one, str) else f"{float(one):.17g}" for one in many)
-
-
-def recoded(given: object) -> tuple[tuple[str, str, str], ...]:
-    """Return (column, spelling, category) for each of {"sex": {"M": "male"}}."""
-    if not isinstance(given, Mapping) or not all(isinstance(pairs, Mapping) for pairs in given.values()):
-        raise InputError(f'recode must be a mapping such as {{"sex": {{"M": "male"}}}}, got {given!r}')
-    return tuple(
-        (plain_name(column), str(old), str(new))
-        for column, pairs in given.items()
-        for old, new in pairs.items()
-    )
-
-
-def three_of(given: object) -> tuple[str, str, str] | None:
-    """Return the columns of person, feature and value."""
-    if given is None:
-        return None
-    three = names_of("long", given)
-    if len(set(three)) != 3:
-        raise InputError(f"long must name three columns, of person, feature and value, got {given!r}")
-    return three[0], three[1], three[2]
+    names: tuple[str, ...] = ColumnsValue().converted(argument, given)
+    return names
 
 
 def named_sites(given: Mapping[Any, Any]) -> dict[str, Any]:
@@ -121,9 +86,8 @@ def bounds_of(given: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, floa
 # ---------------------------------------------------------------- messages
 
 _ARGUMENTS = {
-    "outcomes", "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet",
-    "delimiter", "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share",
-    "method",
+    *(name.replace("_", "-") for name in ReadingArguments.__annotations__),
+    "outcomes", "columns", "scale", "bounds", "missing", "min-category-share", "method",
     "restarts", "max-rounds", "seed", "secure", "polish", "exact-sums", "protect", "min-group-size", "person",
     "one-row-per-person", "not-a-person", "sensitive", "diverse", "log", "consumption", "min-cluster-size",
     "epsilon", "delta", "rows", "force", "overwrite",
@@ -164,12 +128,8 @@ def _as_argument(found: "re.Match[str]") -> str:
         return name + (f" {value}" if value else "")
     if found[2] is None and len(value) > 1 and value[-1] in ",:":
         value, rest = value[:-1], value[-1]
-    if option == "recode" and ":" in value:
-        column, _, pairs = value.partition(":")
-        listed = ", ".join(
-            '"{}": "{}"'.format(*pair.split("=", 1)) for pair in pairs.split(",") if "=" in pair
-        )
-        return f'recode={{"{column}": {{{listed}}}}}{rest}'
+    if name in ReadingArguments.__annotations__:
+        return OPTIONS[name].kind.in_python(name, value) + rest
     if option == "scale" and "=" in value:
         parts = [part.rpartition("=") for part in value.split(",")]
         common = [f'scale="{scale}", ' for column, _, scale in parts if not column]
@@ -182,6 +142,22 @@ def _as_argument(found: "re.Match[str]") -> str:
 
 
 C = TypeVar("C", bound=Callable[..., Any])
+
+
+def documents_reading(call: C) -> C:
+    """Return the call with the options for reading files in its signature and its documentation."""
+    signature = inspect.signature(call)
+    parameters = list(signature.parameters.values())
+    kinds, keyword = ReadingArguments.__annotations__, inspect.Parameter.KEYWORD_ONLY
+    parameters[-1:] = [
+        inspect.Parameter(name, keyword, default=OPTIONS[name].kind.default, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    if call.__doc__ is not None:
+        listed = (f"{name} : {OPTIONS[name].kind.documented}\n        {OPTIONS[name].doc}" for name in kinds)
+        call.__doc__ = call.__doc__.replace("**reading", "\n    ".join(listed))
+    return call
 
 
 def named_in_python(call: C) -> C:

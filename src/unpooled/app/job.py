@@ -256,21 +256,11 @@ class Job:
         ks = [str(k) for k in self.ks]
         is_range = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
         k_option = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if is_range else ",".join(ks)
-        words = ["unpooled", *self._command_words(sites), "-k", k_option]
+        words = ["unpooled", *self._command_words(sites), "-k", k_option, *r.words(of_files=sites is None)]
         columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
         options = (
-            ("--site-column", r.site_column, None),
             ("--columns", columns, "same"),
             ("--outcomes", ",".join(w.outcomes), ""),
-            ("--exclude", ",".join(r.exclude), ""),
-            ("--categorical", ",".join(r.categorical), ""),
-            ("--delimiter", r.delimiter, None),
-            ("--decimal", r.decimal, None),
-            ("--encoding", r.encoding, None),
-            ("--query", r.query if sites is None else None, None),
-            ("--sheet", r.sheet if sites is None else None, None),
-            ("--long", ",".join(r.long) if r.long and sites is None else None, None),
-            ("--numbers", ",".join(r.numbers), ""),
             (
                 "--scale",
                 ",".join([w.scale, *(f"{n}={scale}" for n, scale in w.scales)]),
@@ -307,10 +297,6 @@ class Job:
         words += ["--force"] if self.force else []
         for module in self.modules:
             words += ["--module", module]
-        for text in r.na:
-            words += ["--na", text]
-        for name, old, new in r.recode:
-            words += ["--recode", f"{name}:{old}={new}"]
         for name, low, high in w.bounds:
             words += ["--bounds", f"{name}={low:g}:{high:g}"]
         if self.remote is not None:
@@ -342,7 +328,7 @@ class Job:
             return cls(
                 **{
                     **{name: _tuples(value) for name, value in content.items()},
-                    "reading": Reading(**{k: _tuples(v) for k, v in content["reading"].items()}),
+                    "reading": Reading.from_json(content["reading"]),
                     "preparation_options": PreparationOptions(
                         **{k: _tuples(v) for k, v in content["preparation_options"].items()}
                     ),

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
-from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -181,15 +180,6 @@ class Table:
             arrays.append(array)
         values = np.column_stack(arrays) if arrays else np.zeros((0, 0))
         return cls(tuple(columns), tuple(kinds), categories, values)
-
-
-def plain_name(name: str) -> str:
-    """Return the name of a column without surplus blanks; an umlaut is one character, however written.
-
-    >>> plain_name("  body   mass "), len(plain_name("gro\u0308\u00dfe"))
-    ('body mass', 5)
-    """
-    return normalize("NFC", " ".join(name.split()))
 
 
 def is_unnamed(name: str) -> bool:

@@ -8,14 +8,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from unpooled.data import Table
-from unpooled.data.readers import Reading, is_file, read_declared, read_table
+from unpooled.data.readers import is_file, read_declared, read_table
 from unpooled.errors import InputError, LedgerError, NotApprovedError
+from unpooled.options.reading import Reading
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.site.endpoint import Endpoint, PendingDecision
 from unpooled.site.folder_place import FolderMovedError
@@ -130,15 +131,6 @@ def write_settings(folder: Path, values: dict[str, Any]) -> None:
     write_atomically(folder / SETTINGS, (json.dumps({"format": FORMAT, **values}, indent=1) + "\n").encode())
 
 
-_OF_MEMBERSHIP = (
-    "site",
-    "folder",
-    "policy",
-    "authority",
-    "membership",
-)  # fields that are not in settings.json
-
-
 @dataclass(frozen=True)
 class SiteSettings:
     """The settings of a site in a federation. They are in files of its own, which never leave it.
@@ -154,18 +146,7 @@ class SiteSettings:
     policy: str | None = None  # the file of its rules; None: the default rules
     authority: str = ""  # the coordinator's public key, hexadecimal
     membership: str = ""  # the subfolder of the federation, with its studies; "": the site's folder
-    columns: tuple[str, ...] | None = None  # the only columns that are read; None: all
-    exclude: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    na: tuple[str, ...] = ()
-    delimiter: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    numbers: tuple[str, ...] = ()
-    recode: tuple[tuple[str, str, str], ...] = ()
-    query: str | None = None  # of a database; its address has no password
-    sheet: str | None = None
-    long: tuple[str, str, str] | None = None
+    reading: Reading = field(default_factory=Reading)  # how the file is read, which only the site decides
 
     @classmethod
     def read(cls, path: Path) -> "SiteSettings":
@@ -177,40 +158,23 @@ class SiteSettings:
     @classmethod
     def of_folder(cls, folder: Path) -> "SiteSettings":
         """Return the settings of a site, without those of one federation."""
-        values = {name: _tuples(value) for name, value in read_settings(folder).items()}
-        settings = cls(site="", folder=str(folder), policy=str(folder / POLICY), **values)
-        located_paths: dict[str, Any] = {name: located(file, folder) for name, file in settings._paths()}
-        return replace(settings, **located_paths)
+        values = read_settings(folder)
+        reading = Reading.from_json(values["reading"])
+        settings = cls("", values["data"], str(folder), str(folder / POLICY), reading=reading)
+        return settings._with_paths(lambda file: located(file, folder))
 
     def write(self) -> None:
         """Write the settings that all federations have in common into the site's folder."""
         folder = Path(self.folder)
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _OF_MEMBERSHIP}
-        write_settings(
-            folder, values | {name: portable(file, folder, folder) for name, file in self._paths()}
-        )
+        portable_settings = self._with_paths(lambda file: portable(file, folder, folder))
+        reading = asdict(portable_settings.reading)
+        write_settings(folder, {"data": portable_settings.data, "reading": reading})
 
-    def _paths(self) -> list[tuple[str, str]]:
-        """The settings that are paths of files, by name."""
-        data = self.data if is_file(self.data) else ""
-        return [(name, file) for name, file in (("data", data), ("query", self.query)) if file]
-
-    def reading(self) -> Reading:
-        """How the file is read, which only the site decides."""
-        return Reading(
-            columns=self.columns,
-            exclude=self.exclude,
-            categorical=self.categorical,
-            na=self.na,
-            delimiter=self.delimiter,
-            decimal=self.decimal,
-            encoding=self.encoding,
-            numbers=self.numbers,
-            recode=self.recode,
-            query=self.query,
-            sheet=self.sheet,
-            long=self.long,
-        )
+    def _with_paths(self, changed: Callable[[str], str]) -> "SiteSettings":
+        """Return the settings with the paths of their files changed."""
+        query = self.reading.query
+        reading = replace(self.reading, query=query and changed(query))
+        return replace(self, data=changed(self.data) if is_file(self.data) else self.data, reading=reading)
 
     def open(self, study: Study) -> Site:
         """Open the site under its policy for an approved study: from its summary table, or from its rows."""
@@ -227,7 +191,7 @@ class SiteSettings:
 
     def table(self) -> Table:
         """The site's rows; the column that identifies people is read as text."""
-        reading, rules = self.reading(), self.rules()
+        reading, rules = self.reading, self.rules()
         person, declared = rules.protect.person, rules.domain.columns if rules.private else ()
         if declared:
             reading = replace(reading, columns=declared, numbers=declared)
@@ -266,10 +230,6 @@ class SiteSettings:
 def study_folder(settings: MemberSettings) -> StudyFolder:
     """The studies that a member received from one federation."""
     return StudyFolder(Path(settings.folder), Path(settings.membership) if settings.membership else None)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 class SiteSession:

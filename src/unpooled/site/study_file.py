@@ -20,8 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from unpooled.data.table import plain_name
 from unpooled.errors import InputError
+from unpooled.options.values import plain_name
 from unpooled.site.study import is_strange
 
 _TEXTS = ("title", "purpose", "contact")

@@ -10,10 +10,11 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from unpooled.app.cli import option_types as t
 from unpooled.errors import EXTRAS, UnpooledError, install_hint
+from unpooled.options.reading import READING
 from unpooled.storage.file_locks import require_linux
 
 _VALUES = {"int": "N", "float": "NUMBER", "Path": "PATH"}  # all others are TEXT
-_ADVANCED = (t.MORE_HOW, t.MORE_PROTECT, t.READ)  # the panels that WithAdvancedOptions leaves out
+_ADVANCED = (t.MORE_HOW, t.MORE_PROTECT, READING)  # the panels that WithAdvancedOptions leaves out
 
 
 class _NamedValues:

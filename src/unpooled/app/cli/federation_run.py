@@ -1,6 +1,5 @@
 """``unpooled federation run`` and ``unpooled federation export-job``: jobs between machines."""
 
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from unpooled.app.cli.federation_commands import FederationArgument, federation
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
 from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.errors import InputError
+from unpooled.options.reading import flag
 
 EXPIRES = 30.0
 WAIT = 60.0
@@ -55,26 +55,17 @@ Expected = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SiteOnlyOptions(o.ReadingOptions):
     """Options that only a site may set; they are hidden here, and each is refused by name."""
 
-    exclude: Annotated[str | None, typer.Option(hidden=True)] = None
-    categorical: Annotated[str | None, typer.Option(hidden=True)] = None
-    na: Annotated[list[str] | None, typer.Option(hidden=True)] = None
-    delimiter: Annotated[str | None, typer.Option(hidden=True)] = None
-    decimal: Annotated[str | None, typer.Option(hidden=True)] = None
-    encoding: Annotated[str | None, typer.Option(hidden=True)] = None
-    numbers: Annotated[str | None, typer.Option(hidden=True)] = None
-    recode: Annotated[list[str] | None, typer.Option(hidden=True)] = None
+    hidden = True
 
     def refuse(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) not in (field.default, []):
-                raise InputError(
-                    f"--{field.name}: only a site decides how its file is read, with unpooled site join, "
-                    "unpooled site start or unpooled site summarize"
-                )
+        for name in self.given:
+            raise InputError(
+                f"{flag(name)}: only a site decides how its file is read, with unpooled site join, "
+                "unpooled site start or unpooled site summarize"
+            )
 
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:

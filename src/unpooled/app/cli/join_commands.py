@@ -374,7 +374,7 @@ def _prepared(
         _make_table(place, own, grouping, columns, allow_second_folder=allow_second_folder)
         print_site(own)
         return own
-    source = data_source(own.data, own.reading())
+    source = data_source(own.data, own.reading)
     with one_folder(place.path, source, allow_second=allow_second_folder or data is None):
         print_site(own)
         place.make()
@@ -564,18 +564,7 @@ def _settings(
         data="" if data is None else str(Path(data).absolute()) if is_file(data) else data,
         folder=str(place.path),
         policy=file,
-        columns=read.columns,
-        exclude=read.exclude,
-        categorical=read.categorical,
-        na=read.na,
-        delimiter=read.delimiter,
-        decimal=read.decimal,
-        encoding=read.encoding,
-        numbers=read.numbers,
-        recode=read.recode,
-        query=None if read.query is None else str(Path(read.query).absolute()),
-        sheet=read.sheet,
-        long=read.long,
+        reading=replace(read, query=read.query and str(Path(read.query).absolute())),
     )
     if (
         place.has_settings
@@ -615,7 +604,7 @@ def _make_table(
         folder,
         settings.data,
         rules,
-        settings.reading(),
+        settings.reading,
         settings_of(rules, grouping, columns),
         allow_second_folder=allow_second_folder,
     )

@@ -1,13 +1,18 @@
-"""The options of a job, of reading files and of summary tables: the text that ``--help`` prints for each."""
+"""The options of a job and of summary tables: the text that ``--help`` prints for each.
+
+Those of reading files are in ``unpooled.options``.
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from unpooled.options.reading import COLUMNS as PREPARE
+
 # The panels of --help. `unpooled fit --help` leaves out the last three; --help-all shows them.
-HOW, PREPARE, PROTECT = "Clustering", "Columns and preparation", "Protection"
-MORE_HOW, MORE_PROTECT, READ = "Further clustering options", "Further protection options", "Reading files"
+HOW, PROTECT = "Clustering", "Protection"
+MORE_HOW, MORE_PROTECT = "Further clustering options", "Further protection options"
 
 FILES = "CSV (also .tsv, .txt, .gz, .zst), Parquet, .xlsx, .npy, .npz, SQLite, DuckDB"  # that are read
 
@@ -149,46 +154,6 @@ Dask = Annotated[
         rich_help_panel=MORE_HOW,
     ),
 ]
-Na = Annotated[
-    list[str] | None,
-    typer.Option(help="A text that means missing: -9, or chol=0 for one column.", rich_help_panel=PREPARE),
-]
-Delimiter = Annotated[
-    str | None, typer.Option(help="Delimiter of CSV files (default: detect).", rich_help_panel=READ)
-]
-Decimal = Annotated[
-    str | None,
-    typer.Option(help="Decimal mark in CSV files, . or , (default: detect by column).", rich_help_panel=READ),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(help="Encoding of CSV files, such as cp1252 (default: detect).", rich_help_panel=READ),
-]
-Numbers = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns that are numbers even if they look like ids or codes: dose_no", rich_help_panel=READ
-    ),
-]
-Query = Annotated[
-    str | None,
-    typer.Option(help="File with the site's own query, for databases: cohort.sql", rich_help_panel=READ),
-]
-Sheet = Annotated[
-    str | None, typer.Option(help="Sheet to read, in a workbook with several.", rich_help_panel=READ)
-]
-Long = Annotated[
-    str | None,
-    typer.Option(
-        help="Read a long table with one value per row; the columns of person, feature and value: "
-        "person_id,concept,value",
-        rich_help_panel=READ,
-    ),
-]
-Recode = Annotated[
-    list[str] | None,
-    typer.Option(help="Spellings of one category: sex:M=male,F=female", rich_help_panel=READ),
-]
 Columns = Annotated[
     str,
     typer.Option(
@@ -203,10 +168,6 @@ Outcomes = Annotated[
         help="Columns that describe the clusters and do not count in the distance: mortality,days",
         rich_help_panel=MORE_HOW,
     ),
-]
-Exclude = Annotated[str | None, typer.Option(help="Columns to leave out: id,date", rich_help_panel=PREPARE)]
-Categories = Annotated[
-    str | None, typer.Option(help="Columns whose numbers are codes: cp,thal", rich_help_panel=PREPARE)
 ]
 Scale = Annotated[
     str,

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
@@ -12,10 +12,11 @@ import typer
 from unpooled import __version__
 from unpooled.app.cli import option_types as t
 from unpooled.errors import InputError
+from unpooled.options.reading import OPTIONS, Option, Reading
+from unpooled.options.values import plain_name
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
     from unpooled.app.job import Job, RemoteRunOptions
-    from unpooled.data.readers import Reading
     from unpooled.privacy.microaggregation import SummarySettings
 
 Out = Annotated[
@@ -39,10 +40,14 @@ Threads = Annotated[
     int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=t.MORE_HOW)
 ]
 Dask = t.Dask
-SiteColumn = Annotated[
-    str | None,
-    typer.Option(help="Split the rows by this column: each value is a site.", rich_help_panel=t.PREPARE),
-]
+
+
+def reading_option(declared: Option, *, hidden: bool = False) -> Any:
+    """Return what ``--help`` shows of an option for reading files."""
+    return typer.Option(help=declared.help, rich_help_panel=declared.panel, hidden=hidden)
+
+
+SiteColumn = Annotated[str | None, reading_option(OPTIONS["site_column"])]
 
 
 def _version(show: bool) -> None:
@@ -65,62 +70,16 @@ def names(text: str | None) -> tuple[str, ...]:
     >>> names("id, date"), names(None)
     (('id', 'date'), ())
     """
-    from unpooled.data.table import plain_name
-
     return tuple(plain_name(name) for name in text.split(",") if name.strip()) if text else ()
 
 
-def separators(delimiter: str | None, decimal: str | None) -> tuple[str | None, str | None]:
-    """Return the delimiter and the decimal mark of CSV files, checked."""
-    if decimal not in (None, ".", ","):
-        raise InputError(f"--decimal must be '.' or ',', got {decimal!r}")
-    if delimiter == "\\t":
-        delimiter = "\t"
-    if delimiter is not None and len(delimiter) != 1:
-        raise InputError(f"--delimiter must be one character, got {delimiter!r}")
-    return delimiter, decimal
-
-
-def _encoding(name: str | None) -> str | None:
-    import codecs
-
-    try:
-        return None if name is None else codecs.lookup(name).name
-    except LookupError:
-        raise InputError(f"--encoding: there is no encoding {name!r}; e.g. utf-8, cp1252, utf-16") from None
-
-
-def _recoded(text: str) -> list[tuple[str, str, str]]:
-    """Return (column, spelling, category) for every pair in a ``--recode``.
-
-    >>> _recoded("sex: M=male, F=female")
-    [('sex', 'M', 'male'), ('sex', 'F', 'female')]
-    """
-    column, _, pairs = text.partition(":")
-    found = [pair.partition("=") for pair in pairs.split(",")]
-    if not column.strip() or not all(old.strip() and new.strip() for old, _, new in found):
-        raise InputError(
-            f"--recode must have the form column:spelling=category,spelling=category, got {text!r}"
-        )
-    return [(names(column)[0], old.strip(), new.strip()) for old, _, new in found]
-
-
-def _three(text: str | None) -> tuple[str, str, str] | None:
-    """Return the three columns of a ``--long``.
-
-    >>> _three("person_id, concept, value")
-    ('person_id', 'concept', 'value')
-    """
-    if text is None:
-        return None
-    columns = names(text)
-    if len(columns) != 3 or len(set(columns)) != 3:
-        raise InputError(f"--long must name three columns (person, feature, value), got {text!r}")
-    return columns[0], columns[1], columns[2]
-
-
 class Options:
-    """Base class of groups of options: dataclasses whose fields are options, see ``takes_options``."""
+    """Base class of groups of options, see ``takes_options``: dataclasses whose fields are options."""
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """Return the options as parameters of a command."""
+        return list(inspect.signature(cls).parameters.values())
 
 
 C = TypeVar("C", bound=Callable[..., None])
@@ -133,8 +92,9 @@ def takes_options(command: C) -> C:
     for name, parameter in inspect.signature(command).parameters.items():
         kind = parameter.annotation
         if isinstance(kind, type) and issubclass(kind, Options):
-            groups[name] = kind, tuple(f.name for f in fields(cast(Any, kind)))
-            parameters += inspect.signature(kind).parameters.values()
+            own = kind.parameters()
+            groups[name] = kind, tuple(each.name for each in own)
+            parameters += own
         else:
             parameters.append(parameter)
 
@@ -190,7 +150,6 @@ class JobOptions(Options):
         """Return the job that the options describe; raises InputError for any error in them."""
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import PreparationOptions
-        from unpooled.data.readers import Reading
 
         if self.names is not None:
             from unpooled.app.keep_names import read_names
@@ -234,44 +193,31 @@ class JobOptions(Options):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReadingOptions(Options):
-    """Options for reading a site's file; only the site itself sets them."""
+    """Options for reading a site's file; only the site itself sets them. ``Reading`` declares them."""
 
-    exclude: t.Exclude = None
-    categorical: t.Categories = None
-    na: t.Na = None
-    delimiter: t.Delimiter = None
-    decimal: t.Decimal = None
-    encoding: t.Encoding = None
-    numbers: t.Numbers = None
-    recode: t.Recode = None
-    query: t.Query = None
-    sheet: t.Sheet = None
-    long: t.Long = None
+    hidden = False  # in --help
+
+    def __init__(self, **given: Any) -> None:
+        self.given = {name: value for name, value in given.items() if value not in (None, [])}
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        parameters = []
+        for name, declared in OPTIONS.items():
+            if declared.of_site:
+                kind = list[str] if declared.kind.several else str
+                shown: Any = Annotated[kind | None, reading_option(declared, hidden=cls.hidden)]
+                keyword = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(inspect.Parameter(name, keyword, default=None, annotation=shown))
+        return parameters
 
     def reading(self, site_column: str | None = None) -> "Reading":
-        from unpooled.data.readers import Reading
-
-        delimiter, decimal = separators(self.delimiter, self.decimal)
-        return Reading(
-            exclude=names(self.exclude),
-            categorical=names(self.categorical),
-            na=tuple(self.na or ()),
-            numbers=names(self.numbers),
-            delimiter=delimiter,
-            decimal=decimal,
-            encoding=_encoding(self.encoding),
-            recode=tuple(pair for text in self.recode or () for pair in _recoded(text)),
-            site_column=names(site_column)[0] if site_column else None,
-            query=self.query,
-            sheet=self.sheet,
-            long=_three(self.long),
-        )
+        return Reading.from_command(self.given | {"site_column": site_column})
 
     @property
     def is_set(self) -> bool:
-        return self != ReadingOptions()
+        return bool(self.given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,8 @@ def inputs_of_table(folder: Path, *outputs: Path | None) -> list[Path]:
 def _columns(path: Path) -> tuple[str, ...]:
     """Return the columns of a table, whatever its file name; none if the file is not a table."""
     from unpooled.data.readers.csv_file import open_csv
-    from unpooled.data.readers.source import Reading, open_source
+    from unpooled.data.readers.source import open_source
+    from unpooled.options.reading import Reading
 
     for opened in (open_source, open_csv) if path.is_file() else ():
         with suppress(InputError):

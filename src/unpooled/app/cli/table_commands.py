@@ -475,15 +475,11 @@ def _reading(folder: Path, options: o.ReadingOptions, person: str) -> "Reading":
 
     first = _first_reading(folder)
     if first and not options.is_set:
-        read = Reading(**{name: _tuples(value) for name, value in first.items()})
+        read = Reading.from_json(first)
         return read if read.query is None else replace(read, query=located(read.query, folder))
     reading = options.reading()
-    columns = _tuples(first.get("columns")) if first else None
+    columns = Reading.from_json(first).columns
     return replace(reading, columns=columns, categorical=(*reading.categorical, person))
-
-
-def _tuples(value: object) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def forecast(plan: "Renewal", before: "SummaryTable") -> list[str]:

@@ -38,6 +38,18 @@ NA = frozenset(
         "<NA>",
     }
 )
+
+
+def missing_texts(na: Sequence[str], column: str) -> frozenset[str]:
+    """Return the texts that mean a missing value in a column; ``na``: more of them, as ``Reading`` has them.
+
+    >>> sorted(missing_texts(("-9", "chol=0", "age=1"), "chol") - NA)
+    ['-9', '0']
+    """
+    own = {text.partition("=")[2] for text in na if text.partition("=")[0] == column and "=" in text}
+    return NA | own | {text for text in na if "=" not in text}
+
+
 NO_NUMBER = frozenset(
     {"-", "--", "\u2013", "#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!"}
 )  # missing among numbers

@@ -18,10 +18,11 @@ import numpy as np
 
 from unpooled.data.readers import compressed
 from unpooled.data.readers.cell_text import Cells
-from unpooled.data.readers.source import PACKED, STDIN, Reading, Source
+from unpooled.data.readers.source import PACKED, STDIN, Source
 from unpooled.errors import InputError
 from unpooled.kernels import plain_numbers
 from unpooled.kernels.results import PlainNumbers
+from unpooled.options.reading import Reading
 from unpooled.typing import FloatArray
 
 _CELLS = 1 << 18  # read at a time

@@ -17,8 +17,9 @@ import numpy as np
 
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
 from unpooled.data.readers.cell_text import Cells
-from unpooled.data.readers.source import Reading, Source, is_address
+from unpooled.data.readers.source import Source, is_address
 from unpooled.errors import InputError, install_hint
+from unpooled.options.reading import Reading
 
 _DRIVER_MESSAGE = re.compile(
     r"(?:ERROR|FATAL|failed|Error): (?!FATAL|ERROR)(.*?)"

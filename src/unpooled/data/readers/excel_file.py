@@ -11,8 +11,9 @@ import numpy as np
 
 from unpooled.data.readers.arrow_cells import rows_at_a_time
 from unpooled.data.readers.cell_text import Cells
-from unpooled.data.readers.source import Reading, Source
+from unpooled.data.readers.source import Source
 from unpooled.errors import InputError, install_hint
+from unpooled.options.reading import Reading
 
 
 def open_workbook(path: Path, reading: Reading) -> Source:

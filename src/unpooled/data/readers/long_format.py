@@ -8,8 +8,9 @@ import numpy as np
 
 from unpooled.data.readers.arrow_cells import rows_at_a_time
 from unpooled.data.readers.cell_text import NA, Cells
-from unpooled.data.readers.source import Reading, Source, open_source
+from unpooled.data.readers.source import Source, open_source
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
 
 _MAX_FEATURES = 10_000  # more are hardly columns of a table
 

@@ -10,8 +10,9 @@ import numpy as np
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
 from unpooled.data.readers.database import Database, open_query
 from unpooled.data.readers.numpy_file import array_source, columns_source, sparse_source
-from unpooled.data.readers.source import Reading, Source
+from unpooled.data.readers.source import Source
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
 
 
 def open_memory(table: Any, reading: Reading, name: str) -> Source:

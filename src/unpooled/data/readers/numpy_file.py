@@ -9,8 +9,9 @@ import numpy as np
 
 from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.single_precision import shortest_float32
-from unpooled.data.readers.source import Reading, Source
+from unpooled.data.readers.source import Source
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
 
 _CELLS = 1 << 20  # read at a time
 

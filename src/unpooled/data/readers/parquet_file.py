@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
-from unpooled.data.readers.source import Reading, Source
+from unpooled.data.readers.source import Source
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
 
 
 def open_parquet(path: Path, reading: Reading) -> Source:

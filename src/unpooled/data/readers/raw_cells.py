@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from unpooled.data.readers.source import Reading, open_source
+from unpooled.data.readers.source import open_source
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
 
 
 def read_cells(path: Path | str, names: tuple[str, ...], reading: Reading) -> dict[str, list[str]]:

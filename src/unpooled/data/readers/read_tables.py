@@ -12,10 +12,17 @@ import numpy as np
 from unpooled.data.column_kinds import CATEGORY, EMPTY, ID
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import Cells
-from unpooled.data.readers.source import Column, Reading, Source, open_source, site_name, some
-from unpooled.data.table import Spool, Table
+from unpooled.data.readers.source import Column, Source, open_source, site_name, some
+from unpooled.data.table import Spool, Table, memory_limit
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
 from unpooled.typing import FloatArray
+
+_BUFFER_BYTES = 64 << 20
+
+
+def _buffer_size(reading: Reading) -> int:
+    return min(_BUFFER_BYTES, memory_limit()) if reading.buffer_bytes is None else reading.buffer_bytes
 
 
 def tables_of(
@@ -147,7 +154,7 @@ def read_sites(
     spellings: dict[str, set[str]] = {}
     for site, source in zip(given, sources, strict=True):
         split = tables_of(
-            source, reading, reading.buffer_size // len(given), partial(on_blank_rows, site), spellings
+            source, reading, _buffer_size(reading) // len(given), partial(on_blank_rows, site), spellings
         )
         for name, table in split.items():
             name = name or site
@@ -182,7 +189,7 @@ def read_table(
     if whole:
         check_names([source], Reading(recode=reading.recode))
     spellings: dict[str, set[str]] = {}
-    (table,) = tables_of(source, reading, reading.buffer_size, on_blank_rows, spellings).values()
+    (table,) = tables_of(source, reading, _buffer_size(reading), on_blank_rows, spellings).values()
     if not len(table):
         raise InputError(f"{source.path}: no rows under its header")
     if whole:
@@ -200,7 +207,7 @@ def read_declared(given: object, reading: Reading, on_no_numbers: Callable[[str,
     """
     reading = replace(reading, site_column=None, decimal=reading.decimal or ".")
     source = open_source(given, reading)
-    (table,) = tables_of(source, reading, reading.buffer_size, on_no_numbers=on_no_numbers).values()
+    (table,) = tables_of(source, reading, _buffer_size(reading), on_no_numbers=on_no_numbers).values()
     return table
 
 

@@ -16,50 +16,12 @@ from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import LARGEST, Cells
 from unpooled.data.readers.text_column import TextColumn
 from unpooled.data.summary_table import PEOPLE
-from unpooled.data.table import memory_limit, plain_name
 from unpooled.errors import InputError
+from unpooled.options.reading import Reading
+from unpooled.options.values import plain_name
 from unpooled.typing import FloatArray
 
 MAX_CATEGORIES = 1000  # a text column with more is not kept
-_BUFFER_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The options for reading files, databases and tables in memory."""
-
-    columns: tuple[str, ...] | None = None  # None: all of them
-    exclude: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()  # columns whose numbers are codes
-    numbers: tuple[str, ...] = ()  # columns that must be numbers, as for an existing model
-    na: tuple[str, ...] = ()  # more texts that mean a missing value: "-9", or "chol=0" for one column
-    delimiter: str | None = None  # None: inferred from the first line
-    decimal: str | None = None  # None: inferred from the numbers, column by column
-    encoding: str | None = None  # None: UTF-8, UTF-16 with its mark, or cp1252 where the bytes allow it
-    recode: tuple[tuple[str, str, str], ...] = ()  # (column, its spelling, the category that is meant)
-    site_column: str | None = None
-    query: str | None = None  # of databases: the file of the site's own query
-    sheet: str | None = None  # of a workbook; None: its only sheet
-    long: tuple[str, str, str] | None = None  # columns with person, feature and value, one value a row
-    raw: bool = False  # cells of text as they are written, also where they are numbers
-    buffer_bytes: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
-
-    def selects(self, name: str) -> bool:
-        """Return whether a column is read."""
-        name = plain_name(name)
-        if name == self.site_column:
-            return True
-        return name not in self.exclude and (self.columns is None or name in self.columns)
-
-    @property
-    def buffer_size(self) -> int:
-        return min(_BUFFER_BYTES, memory_limit()) if self.buffer_bytes is None else self.buffer_bytes
-
-    def missing(self, name: str) -> frozenset[str]:
-        """Return the texts that mean a missing value in a column."""
-        more = {text for text in self.na if "=" not in text}
-        more |= {text.partition("=")[2] for text in self.na if text.partition("=")[0] == name and "=" in text}
-        return texts.NA | more
 
 
 class Locate(Protocol):
@@ -99,7 +61,7 @@ class Column(TextColumn):
         declared: bool = False,
     ) -> None:
         self.name, self._source, self._marks = name, source, marks
-        self._na = reading.missing(name)
+        self._na = texts.missing_texts(reading.na, name)
         self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
         self._recode = {
             texts.plain_category(old, reading.decimal or "."): texts.plain_category(new)
