@@ -114,6 +114,7 @@ def test_the_same_command_makes_a_table_and_updates_it(patients, tmp_path):
         assert "there is no approved summary table to update" in refused(*words, *option)
     assert not north.exists()
     assert call(*words)[0] == 0
+    assert north.stat().st_mode & 0o777 == 0o700  # other users cannot even list it
     assert call("site", "approve", north, "--table", "--yes")[0] == 0
     code, printed, _ = call(*words, "--people-out", tmp_path / "who.csv")
     assert (code, "Nothing changes" in printed) == (0, True)

@@ -144,6 +144,7 @@ def test_two_federations_are_answered_from_one_table_and_share_one_log(call, fed
         "site", "start", folder, "--federation", "liver", code=1
     )
     call("site", "log", folder, "--verify")
+    assert "What left site north alias hospital-7" in call("site", "log", folder)
 
 
 def test_the_dpia_report_names_both_federations_and_every_study(call, federations, tmp_path):

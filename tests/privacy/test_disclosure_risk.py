@@ -78,6 +78,19 @@ def test_diverse_values_lower_what_members_disclose():
     assert abs(plain.controls - 0.5) < 0.1
 
 
+def test_a_column_of_0_and_1_is_inferred_as_a_category():
+    """A diagnosis that follows from another column, in both codings."""
+    rng = np.random.default_rng(2)
+    columns = {f"x{j}": rng.normal(size=600) for j in range(4)}
+    ill = columns["x0"] + 0.3 * rng.normal(size=600) > 0.5
+    for diagnosis in (ill.astype(float), np.where(ill, "yes", "no")):
+        table = Table.from_columns({**columns, "ill": diagnosis})
+        (risk,) = measure_risks(table, SummarySettings(5, sensitive=("ill",)), ("ill",)).attributes
+        assert not risk.number
+        assert risk.members > 0.8
+        assert risk.guess == pytest.approx(1 - ill.mean(), abs=0.05)
+
+
 def test_a_larger_group_finds_fewer_and_the_smallest_sufficient_one_is_proposed():
     sizes = membership_by_size(normal(6, 600), SummarySettings())
     assert [one.min_group_size for one in sizes] == [5, 8, 11, 16, 25]

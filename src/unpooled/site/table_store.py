@@ -101,7 +101,7 @@ class SummaryFolder:
         self.check_may_make(second_table)
         table = self._without_erased(table, settings)
         first = make_first_summary(table, settings, progress=progress)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.build(first.summary, settings, registered=_has_ids(table, settings)) as building:
             self.check_may_make(second_table)
             self._register(table, first, settings, reading or {})

@@ -171,14 +171,15 @@ def _print_groups(place: "SummaryFolder", *, update: bool) -> None:
 
 
 def _print_everything(place: "SummaryFolder", studies: "StudyFolder", current: bool) -> None:
-    received = studies.pending() or studies.every()
     if place.exists:
         _print_table(place, update=place.pending and not current)
         _print_groups(place, update=place.pending and not current)
-    if not place.exists and not received:
-        typer.echo("there is no summary table and no study yet")
-    for study in received:
-        _print_study(study, _risk(place.folder))
+    if pending := studies.pending():
+        for study in pending:
+            _print_study(study, _risk(place.folder))
+        return
+    for line in studies_lines(studies):
+        typer.echo(line)
 
 
 _DECIDES = (

@@ -12,6 +12,7 @@ from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import Commands, OnLinux
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, inputs_of_table
 from unpooled.errors import InputError, LedgerError, PolicyError
+from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
     from unpooled.site.policy import Policy
@@ -200,7 +201,7 @@ def read_log_heads(paths: list[Path] | None, log: Path) -> dict[int, str] | None
     return heads
 
 
-def _heads_in(path: Path, names: set[str]) -> dict[int, str]:
+def _heads_in(path: Path, names: list[str]) -> dict[int, str]:
     """Return the heads of the log of a site with one of these names in one coordinator's file."""
     heads: dict[int, str] = {}
     try:
@@ -288,7 +289,7 @@ def _attack(log: Path) -> None:
     found = on_log(read(log).path)
     if found.cells or not found.masked:
         typer.echo(
-            f"{len(found.rows)} rows can be reconstructed from {found.cells} groups: "
+            f"{counted(len(found.rows), 'row')} can be reconstructed from {counted(found.cells, 'group')}: "
             f"{len(found.single)} disclosed alone, {len(found.differences)} as differences of groups."
         )
     if found.not_judged:

@@ -66,7 +66,7 @@ def protection(run: RunRecord) -> list[str]:
 
 def lines(record: LogReport) -> list[tuple[str, list[str]]]:
     """Return headings and sentences, for the terminal."""
-    out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record), *protected(record)])]
+    out = [(_title(record), [verdict(record), *_faults(record), *protected(record)])]
     if record.spent:
         out[0][1].append(_budget(record.spent))
     if record.studies:
@@ -137,7 +137,7 @@ def page(record: LogReport) -> str:
     ]
     return render(
         "audit.html",
-        title=f"What left site {record.site or '?'}",
+        title=_title(record),
         integrity=[verdict(record), *_faults(record)],
         sources=protected(record),
         budget=[_budget(record.spent)] if record.spent else [],
@@ -156,6 +156,10 @@ def page(record: LogReport) -> str:
 def asked(questions: dict[str, int]) -> list[tuple[str, str, str]]:
     """Return (content, question, times) of the questions that a site answered."""
     return [(asks_for(name), name, str(times)) for name, times in sorted(questions.items())]
+
+
+def _title(record: LogReport) -> str:
+    return f"What left site {record.known_as or '?'}"
 
 
 def _refusals(run: RunRecord) -> list[str]:

@@ -269,7 +269,7 @@ class _Attack:
 
     def attribute(self, name: str) -> AttributeRisk:
         others = tuple(other for other in self.columns if other != name)
-        number = name in self.summary.means
+        number = name in self.summary.means and not self.binary(name)
         known = self.summary.people_with_value(name)
         right = [self._right(name, self.posterior(who, others), self.values[name][who]) for who in (0, 1)]
         there = self.values[name][0][~np.isnan(self.values[name][0])]
@@ -283,17 +283,17 @@ class _Attack:
                 else np.zeros(len(mean), bool)
             )
         else:
-            same = self.summary.counts[name].max(axis=1) == known
+            same = self.counts(name).max(axis=1) == known
         alike = float(same[known > 0].mean()) if (known > 0).any() else 0.0
         return AttributeRisk(name, right[0], right[1], float(guess.mean()), alike, number)
 
     def _right(self, name: str, weight: FloatArray, x: FloatArray) -> float:
         known = self.summary.people_with_value(name)
         weight, there = weight * (known > 0), ~np.isnan(x)
-        if name in self.summary.means:
+        if name in self.summary.means and not self.binary(name):
             estimate = weight @ self.summary.means[name] / np.maximum(weight.sum(axis=1), 1e-300)
             return float(_close(estimate[there], x[there]).mean()) if there.any() else 0.0
-        share = self.summary.counts[name] / np.maximum(known, 1.0)[:, None]
+        share = self.counts(name) / np.maximum(known, 1.0)[:, None]
         return float(((weight @ share).argmax(axis=1)[there] == x[there]).mean()) if there.any() else 0.0
 
     def singled_out(self, rng: np.random.Generator) -> tuple[float, float]:

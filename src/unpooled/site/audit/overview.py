@@ -73,7 +73,12 @@ class LogReport:
     studies: list[str] = field(default_factory=list)  # decisions about studies, line by line
     unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
     exports: list[FileRecord] = field(default_factory=list)  # summary files that left
-    names: set[str] = field(default_factory=set)  # under which the site was opened, by its federations
+    names: list[str] = field(default_factory=list)  # under which the site was opened, by its federations
+
+    @property
+    def known_as(self) -> str:
+        """The names of the site in its federations."""
+        return " alias ".join(self.names) or self.site
 
     @property
     def intact(self) -> bool:
@@ -121,7 +126,8 @@ def read(
             )
         if kind in ("opening", CONTINUED):
             opening, record.site = entry, str(entry.get("site", ""))
-            record.names.add(record.site)
+            if record.site not in record.names:
+                record.names.append(record.site)
             for found, name in (
                 (record.policies, "policy"),
                 (record.protections, "protection"),

@@ -47,7 +47,7 @@ class SiteFacts:
 
     @property
     def name(self) -> str:
-        logged = self.record.site if self.record is not None else ""
+        logged = self.record.known_as if self.record is not None else ""
         return (
             logged or (self.policy.site.id if self.policy is not None else "") or self.folder.resolve().name
         )
