@@ -166,7 +166,7 @@ TABLES = (
     Table("blobs 10k x 16", 16, _blobs(10_000, 16, 16)),
     Table("g2 x 4", 2, _g2(4, 10.0)),
     Table("g2 x 16", 2, _g2(16, 10.0), tuned=True),
-    Table("g2 x 128, overlapping", 2, _g2(128, 30.0)),
+    Table("g2 x 128 overlapping", 2, _g2(128, 30.0)),
     Table("s-like", 15, _s_like, tuned=True),
     Table("unbalanced", 8, _unbalanced),
     Table("birch-like grid", 100, _birch(False)),

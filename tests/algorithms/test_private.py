@@ -9,11 +9,11 @@ from sklearn.datasets import make_blobs
 
 from unpooled import Gaussian, Private, Simulation, kernels, run
 from unpooled.algorithms.private import private_kmeans
-from unpooled.algorithms.private.estimates import CellEstimates, best_reach
-from unpooled.algorithms.private.trial import ratio_of_mean
+from unpooled.algorithms.private.estimates import best_reach, gain_over_mean, mean_of_rows
 from unpooled.errors import ForecastRefusedError, InputError
 from unpooled.federation import Federation
 from unpooled.privacy.dp.forecast import forecast, reach
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells
 from unpooled.protocol import codec
 
 
@@ -95,16 +95,29 @@ def test_the_best_radius_by_hand():
     weights = np.ones(2000)
 
     def widened(X, noise):
-        return best_reach(X, weights, X.mean(axis=0)[None], np.array([noise]))[0] / reach(4)
+        center = X.mean(axis=0)[None]
+        return best_reach(X, weights, center, np.array([noise]), np.zeros(50))[0] / reach(4)
 
     assert widened(even, 1e-3) == pytest.approx(1.0)
     assert widened(tail, 1e-3) > 2
     assert widened(tail, 1.0) == pytest.approx(1.0)
 
 
+def test_a_cell_that_noise_moved_is_not_a_tail():
+    """40 points of a cell far from the others: without noise they widen the radius, with large noise not."""
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.normal(0, 0.1, (1960, 4)), rng.normal(0, 0.1, (40, 4)) + 1.5])
+    center = points.mean(axis=0)[None]
+    for cell_noise, wider in ((0.0, True), (0.02, True), (3.0, False)):
+        each = np.full(50, 1e-3)
+        each[-1] = cell_noise
+        found = best_reach(points, np.ones(2000), center, np.array([1e-3]), each)[0] / reach(4)
+        assert bool(found > 1.5) is wider
+
+
 def test_with_hardly_any_rows_no_row_is_farther_from_its_centre_than_from_the_mean(monkeypatch):
-    """Where the trial expects no gain, the first centre is the released mean of all rows."""
-    monkeypatch.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
+    """Where the first step shows no gain, the first centre is the released mean of all rows."""
+    monkeypatch.setattr(private_kmeans, "gain_over_mean", lambda question, reply: 0.0)
     X = np.random.default_rng(0).uniform(-1, 1, (60, 5))
     for seed, k in enumerate((1, 2, 4, 9)):
         state = run(Private(k=k, dp=Gaussian(0.1, rows=60, force=True)), dealt(X, 1), seed=seed).state
@@ -117,24 +130,25 @@ def test_with_hardly_any_rows_no_row_is_farther_from_its_centre_than_from_the_me
 
 
 def test_the_mean_is_asked_for_only_with_hardly_any_rows(monkeypatch):
-    monkeypatch.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
+    monkeypatch.setattr(private_kmeans, "gain_over_mean", lambda question, reply: 0.0)
     state = run(Private(k=3, dp=Gaussian(1.0, rows=3000)), dealt(blobs(3000, 4, 3), 1)).state
     assert all(len(release.question.centers) >= 3 for release in state.releases[1:])
 
 
-def test_the_inertia_of_one_mean_from_cells_by_hand():
-    cells = CellEstimates(
-        significant=np.array([True, True]),
-        means=np.array([[-1.0], [1.0]]),
-        count=np.array([10.0, 10.0]),
-        spread=np.array([0.5, 0.5]),
-        room=np.array([0.5, 0.5]),
-        rho=np.ones(2),
-        noise=np.zeros(2),
-        sc=1.0,
+def test_the_gain_over_one_mean_by_hand():
+    """Rows 0, 2 and 10 about the centres 0 and 10: the inertia is 4, and that of the mean, 4, is 56."""
+    question = AskNoisyCells(
+        1.0, np.array([[0.0], [10.0]]), np.full(1, 20.0), np.full(2, 5.0), (0.3, 0.6, 0.1)
     )
-    assert ratio_of_mean(cells, cells.means) == pytest.approx(1.5 / 0.5)
-    assert ratio_of_mean(cells, np.array([[0.0]])) == pytest.approx(1.0)
+    reply = NoisyCells(np.array([2.0, 1.0]), np.array([[0.4], [0.0]]), np.array([0.16, 0.0]), np.ones(1))
+    mean, variance = mean_of_rows(question, reply)
+    assert mean == pytest.approx([4.0])
+    assert gain_over_mean(question, reply) == pytest.approx(56 - 4)
+    far = replace(question, centers=np.array([[15.0], [20.0]]))  # nearest is 15, and the rows are not cut
+    reply = NoisyCells(np.array([3.0, 0.0]), np.array([[-33 / 5], [0.0]]), np.zeros(2), np.ones(1))
+    assert gain_over_mean(far, reply) == pytest.approx(56 - (15**2 + 13**2 + 5**2))
+    # counts have the variance 1 / 0.3, at distances 4 and 6; sums 25 / 0.6, in two cells
+    assert variance == pytest.approx(((16 + 36) / 0.3 + 2 * 25 / 0.6) / 9)
 
 
 # ---------------------------------------------------------------- the budget

@@ -7,7 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
+from unpooled.app.job import Job, RemoteRunOptions
+from unpooled.app.propose_study import propose_study
 from unpooled.app.run_folder import RunFolder
+from unpooled.data import PreparationOptions
 
 BOUNDS = ("--bounds", "age=0:110", "--bounds", "bmi=10:80")
 
@@ -91,6 +94,7 @@ def test_resume_shows_the_same_and_pays_nothing(clinics, tmp_path):
         ((*BOUNDS, "--report", "r.html"), "--report needs sums without noise"),
         ((*BOUNDS, "--delta", "0"), "delta must be"),
         ((*BOUNDS, "--rows", "100"), "would obscure"),
+        ((*BOUNDS, "--sites-per-person", "0"), "sites_per_person must be a whole number >= 1"),
         ((*BOUNDS, "--bounds", "id=0:1"), "id"),
         ((*BOUNDS, "--bounds", "height=0:3"), "height"),
     ],
@@ -102,6 +106,30 @@ def test_one_line_for_every_mistake(clinics, tmp_path, monkeypatch, words, says)
     assert says in " ".join(err.split())
     assert out == ""
     assert not (tmp_path / "run").exists()
+
+
+def test_people_at_two_files_are_protected_by_more_noise(clinics):
+    words = ("fit", *clinics, "-k", 3, "--epsilon", 1, *BOUNDS)
+    code, out, _ = unpooled(*words, "--sites-per-person", 2, "--json")
+    assert code == 0
+    printed = json.loads(out)
+    assert "for each person, with one row at each of up to 2 sites" in printed["headline"]
+    assert printed["sites_per_person"] == 2
+    assert printed["epsilon"] == pytest.approx(1, rel=1e-6)
+    alone = json.loads(unpooled(*words, "--json")[1])
+    assert printed["expected_excess"] > alone["expected_excess"]
+    code, _, err = unpooled("fit", *clinics, "-k", 3, "--sites-per-person", 2)
+    assert code != 0
+    assert "--sites-per-person is for differential privacy. Add --epsilon." in err
+
+
+def test_the_study_and_the_command_of_a_job_state_the_sites_of_a_person(clinics):
+    bounds = PreparationOptions(bounds=(("age", 0.0, 110.0), ("bmi", 10.0, 80.0)))
+    remote = RemoteRunOptions("", "r", ("a", "b"), purpose="to find groups")
+    job = Job((), (3,), epsilon=1.0, preparation_options=bounds, sites_per_person=2, remote=remote)
+    assert propose_study(job)[0].sites_per_person == 2
+    assert "--sites-per-person 2" in job.command()
+    assert Job.from_json(job.to_json()).sites_per_person == 2
 
 
 def test_bounds_from_a_policy(clinics, tmp_path):

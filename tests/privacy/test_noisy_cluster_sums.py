@@ -48,6 +48,32 @@ def test_no_row_shifts_a_reply_by_more_than_its_price():
 
 
 @pytest.mark.usefixtures("silent")
+def test_no_person_at_several_sites_shifts_a_sum_by_more_than_its_price():
+    """Rows chosen to hurt, one at each site of a person; the sites' replies are summed."""
+    worst = 0.0
+    for seed, sites in enumerate((2, 3, 5)):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(1, 5))
+        base = [rng.normal(0, 0.5, (7, d)) for _ in range(sites)]
+        for asked in questions(rng, d):
+            question = dataclasses.replace(asked, sites_per_person=sites)
+            before = sum(whitened(question, question.answer(batch(rows)), d) for rows in base)
+            corner, random = rng.choice([-1.0, 1.0], (1, d)) * question.box, rng.uniform(-2, 2, (sites, d))
+            for person in (
+                [corner] * sites,
+                [corner, *np.split(random, sites)][:sites],
+                np.split(random, sites),
+            ):
+                after = sum(
+                    whitened(question, question.answer(batch(np.vstack([rows, row]))), d)
+                    for rows, row in zip(base, person, strict=True)
+                )
+                shift = float(np.linalg.norm(after - before))
+                worst = max(worst, shift / question.privacy_cost**0.5)
+    assert 0.99 < worst <= 1 + 1e-12
+
+
+@pytest.mark.usefixtures("silent")
 def test_cells_by_hand():
     question = AskNoisyCells(
         1.0, np.array([[0.0, 0.0], [1.0, 1.0]]), np.ones(2), np.array([0.5, 0.1]), SHARES
@@ -179,22 +205,23 @@ def skewed(n):
     return np.clip(X + 0.02 * rng.lognormal(0, 1, X.shape), -1, 1)
 
 
-RUNS = {  # n, clusters, epsilon: many cells and wide radii, few cells, one mean
-    "much": (12_000, 3, 2.0),
-    "little": (600, 3, 1.0),
-    "hardly any": (30, 2, 0.5),
+RUNS = {  # n, clusters, epsilon, sites per person: many cells and wide radii, few cells, one mean
+    "much": (12_000, 3, 2.0, 1),
+    "people": (12_000, 3, 2.0, 3),
+    "little": (600, 3, 1.0, 1),
+    "hardly any": (30, 2, 0.5, 1),
 }
 
 
 @pytest.fixture(scope="module")
 def runs():
-    """The state of one run of each kind; with hardly any rows the trial is made to expect no gain."""
+    """The state of one run of each kind; with hardly any rows the first step is made to show no gain."""
     states = {}
-    for name, (n, k, epsilon) in RUNS.items():
+    for name, (n, k, epsilon, sites) in RUNS.items():
         with pytest.MonkeyPatch.context() as patched:
             if name == "hardly any":
-                patched.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
-            method = Private(k=k, dp=Gaussian(epsilon, rows=n, force=True))
+                patched.setattr(private_kmeans, "gain_over_mean", lambda question, reply: 0.0)
+            method = Private(k=k, dp=Gaussian(epsilon, rows=n, force=True, sites_per_person=sites))
             states[name] = run(method, Simulation.from_rows({"one": skewed(n)}), seed=1).state
     return states
 
@@ -231,9 +258,11 @@ def test_no_row_shifts_any_release_of_a_run_by_more_than_its_price(runs, name):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_privacy_loss_distribution_of_a_run_has_the_nominal_epsilon(runs, name):
-    """PLD of dp-accounting composes the releases that the run asked for."""
-    whole = None
+    """PLD of dp-accounting composes the releases that the run asked for; a person is at as many sites as
+    were stated."""
+    whole, sites = None, RUNS[name][3]
     for release in runs[name].releases:
-        one = pld.from_gaussian_mechanism(1 / release.question.mu, value_discretization_interval=1e-4)
+        noise = 1 / (sites * release.question.mu)
+        one = pld.from_gaussian_mechanism(noise, value_discretization_interval=1e-4)
         whole = one if whole is None else whole.compose(one)
     assert whole.get_epsilon_for_delta(1e-6) == pytest.approx(RUNS[name][2], rel=1e-3)

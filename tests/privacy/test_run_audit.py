@@ -10,7 +10,7 @@ law takes the noise that sites drew by its standard deviation: mu^2 is the sum o
 variances. The long one takes the drawn noise itself, and bounds mu from below by how often the test is right.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -48,6 +48,7 @@ mode = "dp"
 epsilon_total = {EPSILON}
 delta = {DELTA}
 honest_sites = {{honest}}
+sites_per_person = {{stated}}
 [domain]
 rows = 50
 [aggregation]
@@ -57,13 +58,18 @@ secure = "required"
 
 @dataclass
 class World:
-    """The sites of one run, of which the first ``honest`` are honest; the row to be found is at the first."""
+    """The sites of one run, of which the first ``honest`` are honest; the row to be found is at the first.
+
+    A person may have the row at several sites, ``at``; the policies and the queries state ``stated`` of them.
+    """
 
     sites: int
     honest: int
     row: np.ndarray  # (1, 2), or (0, 2): it is not there
     lost: int  # honest sites whose masked answer is lost, the last ones, from the second sum on
     factor: float = 1.0  # of the noise that is drawn, in proportion to what it should be
+    at: int = 1  # sites at which the person has the row, the first ones
+    stated: int = 1  # sites per person, by the policies and the queries
     answering: str = ""  # the site that draws noise now
     shares: dict[str, float] = field(default_factory=dict)  # of one noise, as each honest site drew it last
     asked: list = field(
@@ -71,12 +77,13 @@ class World:
     )  # question and transform of every sum, and its honest sites' shares
 
     def __post_init__(self) -> None:
-        rules, rng = parse(RULES.format(honest=self.honest)), np.random.default_rng(0)
+        rules = parse(RULES.format(honest=self.honest, stated=self.stated))
+        rng, theirs = np.random.default_rng(0), {f"s{i}" for i in range(self.at)}
         self.rows = {f"s{i}": rng.uniform(-0.9, 0.9, (4, 2)) for i in range(self.honest)}
         self.made = {}
         for name in (f"s{i}" for i in range(self.sites)):
             own = self.rows.get(name, np.zeros((0, 2)))
-            own = np.vstack([own, self.row]) if name == "s0" else own
+            own = np.vstack([own, self.row]) if name in theirs else own
             self.made[name] = open_site(name, own, rules, member=Member(name, Identity.new()))
         self.gone = {f"s{i}" for i in range(self.honest - self.lost, self.honest)}
 
@@ -131,8 +138,8 @@ def worlds(monkeypatch):
         world.shares[world.answering] = self.share
         return honest(self, sums, step, sd * world.factor)
 
-    def world(*words) -> World:
-        made.append(World(*words))
+    def world(*words, **people) -> World:
+        made.append(World(*words, **people))
         return made[-1]
 
     monkeypatch.setattr(Noise, "added", added)
@@ -144,13 +151,14 @@ def worlds(monkeypatch):
 
 def private(world: World, seed: int) -> list:
     """The sums of an honest run of private k-means."""
-    method = Private(k=2, dp=Gaussian(EPSILON, DELTA, -1.0, 1.0, force=True), scale="standard")
+    dp = Gaussian(EPSILON, DELTA, -1.0, 1.0, force=True, sites_per_person=world.stated)
+    method = Private(k=2, dp=dp, scale="standard")
     return [release.reply for release in run(method, world.federation(), seed=seed, name="r").state.releases]
 
 
 def crafted(world: World, seed: int) -> list:
     """The sums of a lying coordinator, whose questions cost the row all that is charged; it restarts once."""
-    mu, box, centers = MU / 7**0.5, np.ones(2), np.array([[0.0, 0.0], [-1.0, -1.0]])
+    mu, box, centers = MU / 7**0.5 / world.stated, np.ones(2), np.array([[0.0, 0.0], [-1.0, -1.0]])
     questions = [
         AskNoisySpread(mu, box),
         AskNoisyMoments(mu, box, bins=4),
@@ -160,6 +168,7 @@ def crafted(world: World, seed: int) -> list:
         AskNoisyMoments(mu, box, bins=1),
     ]
     sums, federation = [], world.federation()
+    questions = [replace(question, sites_per_person=world.stated) for question in questions]
     for number, question in enumerate([*questions, questions[-1]]):
         if number == 6:  # the same sum again, under other keys: its noise is drawn and paid for again
             federation, number = world.federation(), 5
@@ -178,9 +187,10 @@ def evidence(world: World, sums: list) -> tuple[float, float]:
     for (question, transform, there), reply in zip(world.asked, sums, strict=True):
         rows = np.vstack([world.rows[name] for name in sorted(there)])
         variance = sum(share**2 for share in there.values())
+        theirs = [CORNER for i in range(world.at) if f"s{i}" in there]
         without, with_row = (
             whitened(question, question.answer(batch(transform.apply(r))), 2)
-            for r in (rows, np.vstack([rows, CORNER]))
+            for r in (rows, np.vstack([rows, *theirs]))
         )
         seen = whitened(question, reply, 2)
         ratio += float(((seen - without) ** 2 - (seen - with_row) ** 2).sum()) / (2 * variance)
@@ -189,11 +199,11 @@ def evidence(world: World, sums: list) -> tuple[float, float]:
 
 
 def audited(
-    worlds, kind: str, sites: int, honest: int, seed: int, row=CORNER, factor=1.0
+    worlds, kind: str, sites: int, honest: int, seed: int, row=CORNER, factor=1.0, **people: int
 ) -> tuple[float, float, float]:
     """Of one run: log likelihood ratio, mu by its noise, mu as charged."""
     lost = min(sites - threshold_for(sites), honest - 1)
-    world = worlds(sites, honest, row, lost, factor)
+    world = worlds(sites, honest, row, lost, factor, **people)
     sums = RUN_KINDS[kind](world, seed)
     ratio, square = evidence(world, sums)
     charged = world.charged
@@ -215,6 +225,22 @@ def test_a_whole_run_shows_no_more_of_a_row_than_its_site_has_charged(worlds, ki
     print(f"{kind}, {honest} of {sites} sites honest: mu {seen:.3f} of {charged:.3f}")
     assert seen <= charged * (1 + 1e-9)
     assert seen > (0.9 if kind == "crafted" else 0.3) * charged  # the audit does see the row
+
+
+@pytest.mark.parametrize(("kind", "at"), [("crafted", 2), ("crafted", 3), ("private", 2)])
+def test_a_whole_run_shows_no_more_of_a_person_at_several_sites_than_each_has_charged(worlds, kind, at):
+    """Five honest sites share one noise, and one of them is lost."""
+    _, seen, charged = audited(worlds, kind, 5, 5, seed=0, at=at, stated=at)
+    assert charged == pytest.approx(MU)
+    print(f"{kind}, a person at {at} of 5 sites: mu {seen:.3f} of {charged:.3f}")
+    assert seen <= charged * (1 + 1e-9)
+    assert seen > (0.9 if kind == "crafted" else 0.3) * charged
+
+
+def test_the_audit_catches_a_person_at_more_sites_than_are_stated(worlds):
+    _, seen, charged = audited(worlds, "crafted", 5, 5, seed=0, at=2, stated=1)
+    print(f"at 2 sites, 1 stated: mu {seen:.3f} of {charged:.3f}")
+    assert seen > 1.8 * charged
 
 
 def test_the_audit_catches_a_share_that_forgets_who_drops_out(worlds, monkeypatch):

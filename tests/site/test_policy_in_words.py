@@ -52,6 +52,12 @@ epsilon_total = 1
             DP.replace('privacy_unit = "person"', ""),
         ),
         (
+            DP + "sites_per_person = 3",
+            "A person may have rows at up to 3 sites. The site refuses a study that states fewer, and "
+            "charges for all of them.",
+            DP,
+        ),
+        (
             DP + "rows_per_person = 3",
             "The site uses at most 3 rows of each person. Column id identifies people.",
             DP,

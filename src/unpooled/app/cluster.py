@@ -68,6 +68,7 @@ def cluster(
     epsilon: float | None = None,
     delta: float = 1e-6,
     rows: int | None = None,
+    sites_per_person: int = 1,
     force: bool = False,
     certify: str | None = None,
     modules: Names = (),
@@ -149,6 +150,8 @@ def cluster(
         Delta of the privacy budget.
     rows : int or None
         The number of rows in total, unless it is secret.
+    sites_per_person : int
+        The most sites at which one person has a row; ``epsilon`` then protects a person.
     force : bool
         Whether to run even if the noise is too large.
     certify : str or None
@@ -232,6 +235,7 @@ def cluster(
         epsilon=None if epsilon is None else float(epsilon),
         delta=float(delta),
         rows=None if rows is None else int(rows),
+        sites_per_person=int(sites_per_person),
         force=force,
         modules=names_of("modules", modules),
         certify=certify or "",

@@ -12,7 +12,14 @@ from unpooled.errors import InputError, UnpooledError
 from unpooled.options.reading import OPTIONS, ReadingArguments
 from unpooled.options.values import ColumnsValue, plain_name
 
-_INTEGERS = ("n_init", "max_rounds", "random_state", "min_group_size", "min_cluster_size")
+_INTEGERS = (
+    "n_init",
+    "max_rounds",
+    "random_state",
+    "min_group_size",
+    "min_cluster_size",
+    "sites_per_person",
+)
 _OPTIONAL_INTEGERS = ("rows", "n_threads")
 _REAL = ("min_category_share", "delta")
 _TEXT = ("scale", "missing", "method", "protect", "person")
@@ -90,7 +97,7 @@ _ARGUMENTS = {
     "outcomes", "columns", "scale", "bounds", "missing", "min-category-share", "method",
     "restarts", "max-rounds", "seed", "secure", "polish", "exact-sums", "protect", "min-group-size", "person",
     "one-row-per-person", "not-a-person", "sensitive", "diverse", "log", "consumption", "min-cluster-size",
-    "epsilon", "delta", "rows", "force", "overwrite",
+    "epsilon", "delta", "rows", "sites-per-person", "force", "overwrite",
     "certify",
 }  # fmt: skip
 _PYTHON_NAMES = {"restarts": "n_init", "seed": "random_state"}  # where scikit-learn has a name

@@ -92,6 +92,7 @@ class Job:
     epsilon: float | None = None  # differential privacy, with the bounds of the preparation options
     delta: float = 1e-6
     rows: int | None = None  # number of rows in total, unless it is secret
+    sites_per_person: int = 1  # the most sites at which a person that epsilon protects has a row
     force: bool = False
     remote: RemoteRunOptions | None = None  # None: the files are sites in this process
     modules: tuple[str, ...] = ()  # installed modules with additional methods
@@ -171,6 +172,8 @@ class Job:
             check_summary_files(self, files)
         if self.dask:
             check_dask(self)
+        if self.epsilon is None and self.sites_per_person != 1:
+            raise InputError("--sites-per-person is for differential privacy. Add --epsilon.")
         if self.epsilon is not None:
             if self.certify:
                 raise InputError("--certify needs sums without noise. A private run has no certificate.")
@@ -285,6 +288,7 @@ class Job:
             ("--delta", self.delta, default.delta),
             ("--polish", self.polish, default.polish),
             ("--rows", self.rows, None),
+            ("--sites-per-person", self.sites_per_person, 1),
             ("--certify", self.certify, ""),
             ("--names", self.names, ""),
             ("--dask", self.dask, ""),

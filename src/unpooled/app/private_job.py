@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from unpooled.algorithms import Private
 from unpooled.errors import InputError
 from unpooled.privacy import Gaussian
@@ -61,7 +63,15 @@ def private_method(job: "Job") -> Private:
     names, lower, upper = (tuple(part) for part in zip(*job.preparation_options.bounds, strict=True))
     return Private(
         k=job.ks[0],
-        dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.force),  # type: ignore[arg-type]
+        dp=Gaussian(
+            job.epsilon,
+            job.delta,
+            np.array(lower),
+            np.array(upper),
+            job.rows,
+            job.force,
+            job.sites_per_person,
+        ),
         scale=_SCALES[job.preparation_options.scale],
         m=2.0 if job.method == "fuzzy" else None,
         columns=names,

@@ -16,6 +16,7 @@ from unpooled.app.result import JobResult
 from unpooled.data import Preparation
 from unpooled.html.formatting import counted, figure
 from unpooled.privacy import Forecast
+from unpooled.privacy.dp.gaussian import privacy_unit
 from unpooled.protocol.run_loop import Run
 
 
@@ -65,7 +66,8 @@ class PrivateResult(JobResult):
         k, state = self.job.ks[0], self.run.state
         return (
             f"About {state.n:,.0f} rows fall into {counted(k, 'cluster')}; every number here carries noise: "
-            f"({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row.",
+            f"({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for "
+            f"{privacy_unit(self.job.sites_per_person)}.",
         )
 
     @property
@@ -106,6 +108,7 @@ class PrivateResult(JobResult):
             "k": self.job.ks[0],
             "epsilon": self.epsilon,
             "delta": self.job.delta,
+            "sites_per_person": self.job.sites_per_person,
             "rows": state.n,
             "inertia": state.inertia,
             "expected_excess": expected.excess,

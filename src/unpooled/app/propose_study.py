@@ -63,6 +63,7 @@ def propose_study(job: "Job", federation: "FederationFolder | Recipient | None" 
         created=remote.created,
         expires=remote.expires,
         authority=key,
+        sites_per_person=job.sites_per_person,
     )
     if fault := study.fault():
         raise InputError(f"--title, --purpose, --contact: {fault}")

@@ -2,6 +2,7 @@
 
 import math
 from math import inf
+from typing import Any
 
 from unpooled.errors import QueryRefusedError
 from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
@@ -27,7 +28,9 @@ class BudgetGuard(Guard):
         self._ledger, self._rows = ledger, policy.domain.rows
         # the ledger limits the budget
         self._sizes = PrivateQuestionLimits(remaining=inf, rows=policy.domain.rows)
-        ledger.bind_unit(policy.dp.rows_per_person if policy.dp.privacy_unit == "person" else 0)
+        rows = policy.dp.rows_per_person if policy.dp.privacy_unit == "person" else 0
+        ledger.bind_unit(rows, policy.dp.sites_per_person)
+        self._sites_per_person = policy.dp.sites_per_person
         self._unit = float(policy.dp.rows_per_person**2)  # a person shifts a reply by this factor of a row
         budget = gdp_mu(policy.dp.epsilon_total, policy.dp.delta) ** 2
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
@@ -38,11 +41,31 @@ class BudgetGuard(Guard):
             question = asked.part.question
             if isinstance(question, PrivateQuestion):
                 question.check(self._sizes)
+                self._check_people(question)
             elif not isinstance(question, SCHEMA):  # a schema is declared
                 raise QueryRefusedError(
                     f"the policy requires differential privacy, and {codec.name_of(type(question))} "
                     "is answered without noise"
                 )
+
+    def _check_people(self, question: PrivateQuestion[Any]) -> None:
+        """Refuse a query that counts a person's rows at fewer sites than the policy, or unlike the study.
+
+        All sites of a secure sum answer the same query, so all of them charge for the same people.
+        """
+        stated, own = question.sites_per_person, self._sites_per_person
+        if stated < own:
+            raise QueryRefusedError(
+                f"the query counts each person at {stated} of the sites, and this site's policy states that "
+                f"a person may have rows at {own} ([dp] sites_per_person). Run with --sites-per-person {own}."
+            )
+        if stated > 1 and self._unit > 1:
+            raise QueryRefusedError(
+                f"the query counts one row at each of up to {stated} sites for each person, and this site's "
+                "policy allows several ([dp] rows_per_person)"
+            )
+        if self._study is not None:
+            self._study.check_people(question)
 
     def accountant(self, request: Request) -> BudgetAccountant:
         """The accountant that charges the answer to this request."""
@@ -50,7 +73,7 @@ class BudgetGuard(Guard):
 
 
 class _StudyBudget:
-    """The epsilon that an approved study may spend, for one row.
+    """The epsilon that an approved study may spend, for one row at each of its sites per person.
 
     A study has one run (``StudyGuard``), so the ledger's sum over that run is what the study has spent.
     """
@@ -71,6 +94,15 @@ class _StudyBudget:
             f"It has {max(epsilon - spent, 0.0):.3g} left, and this query would raise what it has spent "
             f"from {spent:.3g} to {self._epsilon(after):.3g}. Propose a study with a larger epsilon."
         )
+
+    def check_people(self, question: PrivateQuestion[Any]) -> None:
+        """Raise QueryRefusedError if the question's privacy unit is not that of the study."""
+        stated, approved = question.sites_per_person, self._study.sites_per_person
+        if stated != approved:
+            raise QueryRefusedError(
+                f"the query counts a person at up to {stated} sites, and the approved study at up to "
+                f"{approved}"
+            )
 
     def _epsilon(self, spent: float) -> float:
         return gdp_epsilon(math.sqrt(spent), self._delta)

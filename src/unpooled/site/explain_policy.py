@@ -60,6 +60,7 @@ _DP = """
 [dp]\t# differential privacy: one budget for all answers together
 privacy_unit = {privacy_unit}\t# row | person (the column [protect] person identifies people)
 rows_per_person = {rows_per_person}\t# a person's other rows are left out
+sites_per_person = {sites_per_person}\t# sites at which one person may have rows: a study must state as many
 honest_sites = {honest_sites}\t# participants of a secure sum that share one noise; 1: only this site
 delta = {delta}
 epsilon_total = {epsilon_total}
@@ -316,6 +317,11 @@ def _dp(policy: Policy) -> list[str]:
         each = policy.dp.rows_per_person
         rows = "1 row" if each == 1 else f"{each} rows"
         sentences.append(f"The site uses at most {rows} of each person. Column {person} identifies people.")
+    if policy.dp.sites_per_person > 1:
+        sentences.append(
+            f"A person may have rows at up to {policy.dp.sites_per_person} sites. The site refuses a study "
+            "that states fewer, and charges for all of them."
+        )
     return sentences
 
 

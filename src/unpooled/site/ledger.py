@@ -314,23 +314,24 @@ class Ledger(ChainedFile):
         runs = set(self._db.execute("SELECT DISTINCT federation, run FROM releases"))
         return len(runs - {(self.federation, apart_from)})
 
-    def bind_unit(self, rows: int) -> None:
-        """Record the privacy unit of the charges: a person of up to ``rows`` rows, or a row (0).
+    def bind_unit(self, rows: int, sites: int = 1) -> None:
+        """Record the privacy unit of the charges: a person of up to ``rows`` rows, or a row (0), at each of
+        up to ``sites`` sites.
 
         Raises
         ------
         LedgerError
             If something was charged for another unit: the cost of a person's rows would not be known.
         """
-        recorded = [int(entry[1]) for entry in self.written() if entry[0] == "unit"]
-        now = recorded[-1] if recorded else 0  # before it was recorded, a charge was for a row
-        if now != rows and self.spent():
+        recorded = [tuple(map(int, entry[1:])) for entry in self.written() if entry[0] == "unit"]
+        now = recorded[-1] if recorded else (0, 1)  # before it was recorded, a charge was for a row
+        if now != (rows, sites) and self.spent():
             raise LedgerError(
-                f"the ledger's charges are for {_unit(now)}, and the policy's [dp] privacy_unit is "
-                f"{_unit(rows)}. The privacy that was spent cannot be converted. Set the unit back."
+                f"the ledger's charges are for {_unit(*now)}, and the policy's [dp] privacy_unit is "
+                f"{_unit(rows, sites)}. The privacy that was spent cannot be converted. Set the unit back."
             )
-        if not recorded or now != rows:
-            with self._writing("unit", rows):
+        if not recorded or now != (rows, sites):
+            with self._writing("unit", rows, sites):
                 pass
 
     def spent(self, run: str | None = None) -> float:
@@ -343,8 +344,9 @@ class Ledger(ChainedFile):
         return float(spent)
 
 
-def _unit(rows: int) -> str:
-    return f"a person with up to {rows} rows" if rows else "a row"
+def _unit(rows: int, sites: int) -> str:
+    unit = f"a person with up to {rows} rows" if rows else "a row"
+    return unit if sites == 1 else f"{unit} at each of up to {sites} sites"
 
 
 def _sha(data: bytes) -> str:

@@ -124,6 +124,7 @@ class Budget:
 
     privacy_unit: Literal["row", "person"] = "row"  # "person" needs [protect] person
     rows_per_person: int = 1  # a person's other rows are left out
+    sites_per_person: int = 1  # sites at which one person may have rows
     honest_sites: int = 1  # participants of a secure sum that share one noise; 1: only this site
     delta: float = 1e-6
     epsilon_total: float = 0.0
@@ -282,6 +283,7 @@ def _check(policy: Policy) -> None:
         ("[protect] min_cluster_size", policy.protect.min_cluster_size, 2),
         ("[aggregation] min_sites", policy.aggregation.min_sites, 3),
         ("[dp] rows_per_person", policy.dp.rows_per_person, 1),
+        ("[dp] sites_per_person", policy.dp.sites_per_person, 1),
         ("[dp] honest_sites", policy.dp.honest_sites, 1),
         ("[domain] rows", policy.domain.rows, 0),
         ("[wire] max_message_bytes", policy.wire.max_message_bytes, 4096),
@@ -332,6 +334,11 @@ def _check(policy: Policy) -> None:
         )
     if policy.dp.privacy_unit == "row" and policy.dp.rows_per_person > 1:
         raise PolicyError('[dp] rows_per_person is for privacy_unit = "person"')
+    if policy.dp.sites_per_person > 1 and policy.dp.rows_per_person > 1:
+        raise PolicyError(
+            "[dp] rows_per_person and sites_per_person cannot both be above 1: of a person at several sites, "
+            "each site counts one row."
+        )
     if policy.dp.epsilon_total and not policy.private:
         raise PolicyError(
             f'[dp] epsilon_total is for [protect] mode = "dp", and mode is "{policy.protect.mode}". A site '

@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from unpooled.privacy.dp.gaussian import privacy_unit
 from unpooled.protocol import codec
 from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import Centers, Work, declared, whole_numbers
+from unpooled.protocol.limits import MAX_SITES
 from unpooled.protocol.messages import Message, asks_for
 
 UNSTATED = "not stated"
@@ -35,7 +37,7 @@ class Study(Message):
     columns: tuple[str, ...]  # (): all that the sites have in common
     outcomes: tuple[str, ...]  # columns that describe clusters and do not count in the distance
     protection: str  # expected of the sites: summary, raw or dp; their policies decide
-    epsilon: float  # of dp: the most that the run spends, for one row; otherwise 0
+    epsilon: float  # of dp: the most that the run spends, for one row at each site; otherwise 0
     secure: bool  # every total by secure sums
     restarts: int  # as planned; the limits are the numbers of rounds and of centres
     rounds: int  # the highest number of a round
@@ -45,6 +47,7 @@ class Study(Message):
     created: str  # date and time, UTC
     expires: str
     authority: str  # the coordinator's public key, hexadecimal; "" if it has none
+    sites_per_person: int = 1  # of dp: the most sites at which a person that epsilon protects has a row
 
     @property
     def digest(self) -> str:
@@ -62,6 +65,8 @@ class Study(Message):
             return "the study lacks a run, title, purpose, contact or k"
         if not 0 <= self.epsilon <= 100:
             return "the study's epsilon is not a number from 0 to 100"
+        if not 1 <= self.sites_per_person <= MAX_SITES:
+            return "the study's number of sites at which a person has rows is not possible"
         lists = (self.questions, self.work)
         if len(self.columns) + len(self.outcomes) > _MAX_COLUMNS or any(
             len(some) > _MAX_QUESTIONS for some in lists
@@ -109,7 +114,7 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         "least g people, i.e. k-anonymity with k = g",
         "raw": "exact answers from the site's raw rows, among partners bound by contract",
         "dp": "answers from the site's rows with differential privacy; the study spends at most epsilon "
-        f"{study.epsilon:g} for each row",
+        f"{study.epsilon:g} for {privacy_unit(study.sites_per_person)}",
     }.get(study.protection, study.protection)
     received = "only sums over all sites (secure sums)" if study.secure else "the answers of each site"
     return [

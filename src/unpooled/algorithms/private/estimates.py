@@ -113,11 +113,20 @@ def radius(box: FloatArray, square: FloatArray, before: FloatArray, reach: Float
     return np.clip(np.maximum(reach * np.sqrt(square), 0.2 * before), *radius_limits(box))
 
 
-def best_reach(points: FloatArray, weights: FloatArray, centers: FloatArray, noise: FloatArray) -> FloatArray:
+def best_reach(
+    points: FloatArray,
+    weights: FloatArray,
+    centers: FloatArray,
+    noise: FloatArray,
+    cell_noise: FloatArray,
+) -> FloatArray:
     """Return the radius (k,) of every cluster, in root mean squares, at which its centre is expected nearest.
 
     A small radius cuts the cluster's tails, which moves its mean; a large one adds noise. Both are known for
-    synthetic points: ``noise`` (k,) is the standard deviation of each column of a centre, in radii.
+    synthetic points: ``noise`` (k,) is the standard deviation of each column of a centre, in radii. The
+    points are drawn about cells (m,), as many about each, whose means have the standard deviation
+    ``cell_noise`` in each column: a small cell that noise moved away from its cluster looks like a tail, so
+    as much of the shift as this noise explains does not count.
     """
     d, k = points.shape[1], len(centers)
     home = kernels.nearest(points, centers).labels
@@ -125,6 +134,8 @@ def best_reach(points: FloatArray, weights: FloatArray, centers: FloatArray, noi
     length = np.sqrt((away**2).sum(axis=1))
     mass = np.maximum(np.bincount(home, weights, k), 1e-300)
     rms = np.sqrt(np.bincount(home, weights * length**2, k) / mass)
+    cell = np.repeat(np.arange(len(cell_noise)), len(points) // len(cell_noise))
+    own = np.unique(cell * k + home, return_inverse=True)  # the parts of cells in clusters
     least, chosen = np.full(k, np.inf), np.full(k, reach(d))
     for wider in np.geomspace(1.0, _WIDEST, 12):
         rho = wider * reach(d) * rms
@@ -133,10 +144,34 @@ def best_reach(points: FloatArray, weights: FloatArray, centers: FloatArray, noi
         shift = np.stack([np.bincount(home, cut * away[:, j], k) for j in range(d)], axis=1) / mass[:, None]
         # steps repeat the shift until the rows within the radius balance it; doubled, because the points show
         # tails only as far as the cells do
-        loss = ((2 * shift / np.maximum(inside, 0.2)[:, None]) ** 2).sum(axis=1) + d * (noise * rho) ** 2
+        part = np.bincount(own[1], -cut) * cell_noise[own[0] // k]
+        by_noise = d * np.bincount(own[0] % k, part**2, k) / mass**2
+        beyond = np.maximum((shift**2).sum(axis=1) - by_noise, 0.0)
+        loss = beyond * (2 / np.maximum(inside, 0.2)) ** 2 + d * (noise * rho) ** 2
         chosen = np.where(loss < least, wider * reach(d), chosen)
         least = np.minimum(loss, least)
     return chosen
+
+
+def mean_of_rows(question: AskNoisyCells, reply: NoisyCells) -> tuple[FloatArray, float]:
+    """Return the mean (d,) of all rows in cells, and the variance of its noise in each column."""
+    sc, ss, _ = question.noise(reply)
+    n = max(float(reply.count.sum()), sc)
+    mean = (reply.count @ question.centers + question.in_units(reply).sums.sum(axis=0)) / n
+    by_counts = sc**2 * float(((question.centers - mean) ** 2).sum()) / len(mean)
+    return mean, (by_counts + float(ss @ ss)) / n**2
+
+
+def gain_over_mean(question: AskNoisyCells, reply: NoisyCells) -> float:
+    """Return how much more the inertia of the rows' mean is than that of the question's centres.
+
+    For one row x, nearest to c, |x - mean|^2 - |x - c|^2 = 2 (x - c) (c - mean) + |c - mean|^2: squares, the
+    noisiest part of a reply, are not needed. No other mean has a smaller inertia by the same reply, so noise
+    makes the mean look better than it is, and not the centres.
+    """
+    away = question.centers - mean_of_rows(question, reply)[0]
+    sums = question.in_units(reply).sums
+    return float(2 * (sums * away).sum() + reply.count @ (away**2).sum(axis=1))
 
 
 def averaged(

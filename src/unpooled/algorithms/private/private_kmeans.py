@@ -30,7 +30,9 @@ from unpooled.algorithms.private.estimates import (
     averaged,
     best_reach,
     fuzzy_from,
+    gain_over_mean,
     is_clipped,
+    mean_of_rows,
     merged,
     overall,
     radius,
@@ -43,7 +45,7 @@ from unpooled.algorithms.private.estimates import (
     thinned,
 )
 from unpooled.algorithms.private.private_state import PrivateState, Release
-from unpooled.algorithms.private.trial import excess_in_trial, ratio_of_mean
+from unpooled.algorithms.private.trial import excess_in_trial
 from unpooled.data import Number, Preparation
 from unpooled.data.schema import AskSchema, Schema
 from unpooled.data.transforms import Affine
@@ -65,7 +67,8 @@ _SEEDS = (0.18, 0.18, 0.22)
 _STEPS = 0.37
 _SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
 _CELLS = (6, 40)  # a cluster, more where A = n mu / k is larger
-_ONE_MEAN = 15.0  # below this A one of the centres is the mean of all rows
+_ONE_MEAN = 15.0  # below this A one mean may be as good as k centres
+_LITTLE = 2  # steps in that case: the first one tells which is better
 _GOAL = 0.004  # steps are this / expected excess: the less noise, the more steps
 
 
@@ -171,10 +174,10 @@ class Private(Method):
         )
         if self.scale == "standard":
             # down: bounds; up: noisy moments of the columns
-            spread = AskNoisySpread(self.dp.mu * _SPREAD**0.5, state.box)
+            spread = AskNoisySpread(self.dp.row_mu * _SPREAD**0.5, state.box, **self._unit)
             state = self._standardised((yield from self._released(replace(state, asking=spread), sites)))
         # down: bounds; up: a noisy histogram of distances from the middle, noisy sums
-        question = AskNoisyMoments(self._mu(_FIRST), state.box)
+        question = AskNoisyMoments(self._mu(_FIRST), state.box, **self._unit)
         state = yield from self._released(replace(state, asking=question), sites)
         return self._begun(state, rng)
 
@@ -186,7 +189,7 @@ class Private(Method):
         last = state.releases[-1]
         if state.planned == 0:
             return self._seeded(state, last.question, last.reply, rng)
-        if state.planned == 1:  # other runs have at least three steps
+        if state.planned == 1:
             return self._with_mean(state, last.question, last.reply)
         return self._stepped(state, last.question, last.reply)
 
@@ -201,9 +204,14 @@ class Private(Method):
         return replace(state, releases=(*state.releases, Release(state.asking, reply)), asking=None)
 
     def _mu(self, share: float) -> float:
-        """The mu of a release with this share of the budget for clustering."""
+        """The mu of a row in a release with this share of the budget for clustering."""
         rest = 1 - _SPREAD if self.scale == "standard" else 1.0
-        return self.dp.mu * float(np.sqrt(share * rest))
+        return self.dp.row_mu * float(np.sqrt(share * rest))
+
+    @property
+    def _unit(self) -> dict[str, int]:
+        """The privacy unit, as every question states it."""
+        return {"sites_per_person": self.dp.sites_per_person}
 
     # ------------------------------------------------------------ states after releases
 
@@ -235,7 +243,7 @@ class Private(Method):
         draws = mean + size / d**0.5 * rng.standard_normal((6 * number, d))
         centers = thinned(np.clip(draws, -box, box), number, rng)
         rho = np.array([size * min(1.2, reach(d))])
-        return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
+        return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS, **self._unit))
 
     def _cells(self, state: PrivateState, mu: float) -> int:
         """The number of cells to release: 6 to 40 a cluster, fewer where noise would exceed their counts."""
@@ -253,21 +261,22 @@ class Private(Method):
             number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
             centers, parent = scattered(reading, state.box, number, rng)
             rho = np.clip(1.4 * np.sqrt(reading.room), *radius_limits(state.box))
-            question = AskNoisyCells(mu, centers, state.box, rho[parent], _SEED_PARTS)
+            question = AskNoisyCells(mu, centers, state.box, rho[parent], _SEED_PARTS, **self._unit)
             return replace(state, asking=question, seeds=seeds)
         expected = self.forecast(state.n, state.noises, len(state.box))
         steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
+        known = self.forecast(self.dp.rows or state.n, state.noises, len(state.box))
+        if self.m is None and known.strength < _ONE_MEAN:
+            steps = _LITTLE
         centers, rho, separation, wide = self._reduced(reading, state, steps, rng)
-        question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
+        question = AskNoisyCells(
+            self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m, **self._unit
+        )
         trial_excess = float("nan")
         if self.m is None:
             sc, ss, _ = question.noise(reply)
             noise = (sc, float((ss / question.radii).max()))
             trial_excess = excess_in_trial(reading, state.box, self.clusters, steps, noise, wide, rng)
-            of_mean = ratio_of_mean(reading, centers)
-            known = self.forecast(self.dp.rows or state.n, state.noises, len(state.box))
-            if known.strength < _ONE_MEAN and not 1 + trial_excess < of_mean:
-                return self._mean_next(replace(state, seeds=seeds), reading, rng)
         return replace(
             state,
             asking=question,
@@ -280,40 +289,40 @@ class Private(Method):
             trial_excess=trial_excess,
         )
 
-    def _mean_next(
-        self, state: PrivateState, reading: CellEstimates, rng: np.random.Generator
-    ) -> PrivateState:
-        """Ask for the mean of all rows, for the budget of all steps: it becomes the first of the centres.
+    def _mean_next(self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells) -> PrivateState:
+        """Ask for the mean of all rows, for the budget of the last step: it replaces the smallest cluster.
 
         Every row is then at most as far from its centre as from this mean, however wrong the other centres
-        are, which come from the cells alone.
+        are.
         """
-        box, mean = state.box, state.estimate[:1]
-        points, weights = synthetic_points(reading, box, rng)
-        centers = mean
-        if self.clusters > 1:
-            others = np.clip(merged(points, weights, self.clusters - 1, rng), -box, box)
-            centers = np.concatenate([mean, others])
-        square = weights @ ((points - mean) ** 2).sum(axis=1) / weights.sum()
-        wide = np.array([reach(len(box))])
-        home = kernels.nearest(reading.means, centers).labels
-        rho = radius(box, np.array([square]), np.zeros(1), wide)
+        last = state.releases[-2]
+        reading = read(last.question, last.reply, min_cells=self.clusters)
+        mean = np.clip(mean_of_rows(asked, reply)[0], -state.box, state.box)[None]
+        square = reading.count @ (reading.spread + ((reading.means - mean) ** 2).sum(axis=1))
+        square = np.array([square / reading.count.sum()])
+        rho = radius(state.box, square, np.zeros(1), np.array([reach(len(state.box))]))
+        smallest, *others = np.argsort(reply.count, kind="stable")
+        centers = np.concatenate([mean, state.estimate[others]])
+        mu = self._mu(_STEPS / _LITTLE)
         return replace(
             state,
-            asking=AskNoisyCells(self._mu(_STEPS), mean, box, rho, _STEP_PARTS),
+            asking=AskNoisyCells(mu, mean, state.box, rho, _STEP_PARTS, **self._unit),
             planned=1,
             estimate=centers,
-            sizes=np.bincount(home, reading.count, self.clusters).astype(np.float64),
-            reach=wide,
+            sizes=np.maximum(reply.count[[smallest, *others]], 0.0),
         )
 
     def _with_mean(self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells) -> PrivateState:
-        """The last release of a run with little data: the mean of all rows."""
+        """The last release of a run with little data: the mean of all rows, averaged with that of the step
+        before, about which it was asked."""
         sc, ss, _ = asked.noise(reply)
         totals = asked.in_units(reply)
         count = float(max(reply.count[0], 3 * sc))
-        step = shrunk(totals.sums / count, (ss / count) ** 2)
-        mean = np.clip(asked.centers + step, -state.box, state.box)
+        _, before = mean_of_rows(state.releases[-2].question, state.releases[-2].reply)
+        share = before / (before + float(ss[0] / count) ** 2)
+        step = totals.sums / count * share
+        known = shrunk(asked.centers + step, np.array([before * (1 - share)]))  # towards the bounds' middle
+        mean = np.clip(known, -state.box, state.box)
         inertia = float(totals.squares[0] - count * (step**2).sum()) * state.unit**2
         return replace(
             state,
@@ -340,7 +349,8 @@ class Private(Method):
         wide = np.array([reach(d)])
         if self.m is None:
             mu = self._mu(_STEPS * (steps - 1) / steps * _STEP_PARTS[1]) / state.noises**0.5
-            wide = best_reach(points, weights, centers, 1 / (mu * np.maximum(mass, reading.sc)))
+            noise = 1 / (mu * np.maximum(mass, reading.sc))
+            wide = best_reach(points, weights, centers, noise, reading.noise)
         if self.m is not None:  # a row adds to all clusters: one radius for all
             centers, mean = fuzzy_from(points, weights, centers, self.m)
             centers, square = np.clip(centers, -box, box), np.array([mean])
@@ -370,7 +380,7 @@ class Private(Method):
             if self.m is not None:
                 room = np.array([count @ room / count.sum()])
             question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho, state.reach))
-        return replace(
+        after_step = replace(
             state,
             asking=question,
             steps=steps,
@@ -380,6 +390,9 @@ class Private(Method):
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
             inertia=max(inertia, 0.0),
         )
+        if state.planned == _LITTLE and steps == 1 and gain_over_mean(asked, reply) <= 0:
+            return self._mean_next(after_step, asked, reply)
+        return after_step
 
 
 def _check_sites(schemas: Mapping[SiteId, Schema], columns: tuple[str, ...]) -> None:

@@ -53,15 +53,6 @@ def excess_in_trial(
     return float(np.median(above))
 
 
-def ratio_of_mean(reading: CellEstimates, centers: FloatArray) -> float:
-    """Return the inertia of one mean over that of the centres (k, d), both estimated from released cells."""
-    mean = reading.count @ reading.means / reading.count.sum()
-    within = float(reading.count @ reading.spread)
-    one = within + float(reading.count @ ((reading.means - mean) ** 2).sum(axis=1))
-    many = within + float(reading.count @ kernels.nearest(reading.means, centers).sqdist)
-    return one / max(many, 1e-300)
-
-
 def _again(reading: CellEstimates, box: FloatArray, rng: np.random.Generator) -> CellEstimates:
     """The cells with new noise, as in another release of the same rows."""
     away = reading.noise[:, None] * rng.standard_normal(reading.means.shape)

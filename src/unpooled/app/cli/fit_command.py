@@ -1,5 +1,6 @@
 """``unpooled fit`` and ``unpooled resume``: cluster files, and continue a run that was stopped."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ def fit(
     protect: o.Protect = "none",
     threads: o.Threads = None,
     timings: o.Timings = False,
+    plan: o.Plan = False,
     site_column: o.SiteColumn = None,
     dask: o.Dask = None,
     help_all: HelpAll = False,
@@ -46,6 +48,12 @@ def fit(
         reading=reading.reading(site_column),
         summary=grouping.settings() if grouping.is_set or protect == "summary" else None,
     )
+    if plan:
+        from unpooled.app.private_plan import PrivatePlan
+
+        planned = PrivatePlan.from_job(job)
+        typer.echo(json.dumps(planned.to_json()) if as_json else "\n".join(planned.lines()))
+        return
     o.check_report(options.epsilon, report)
     folder = RunFolder(out) if out is not None else None
     check(

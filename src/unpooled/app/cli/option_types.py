@@ -212,6 +212,13 @@ RowsInAll = Annotated[
         rich_help_panel=MORE_PROTECT,
     ),
 ]
+SitesPerPerson = Annotated[
+    int,
+    typer.Option(
+        help="The most sites at which one person has a row; with --epsilon, which then protects a person.",
+        rich_help_panel=MORE_PROTECT,
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=MORE_PROTECT)
 ]

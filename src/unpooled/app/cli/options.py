@@ -36,6 +36,14 @@ Timings = Annotated[
     bool,
     typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.MORE_HOW),
 ]
+Plan = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="With --epsilon and --rows: print the expected loss, and that of summary tables; read no file.",
+        rich_help_panel=t.MORE_PROTECT,
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=t.MORE_HOW)
 ]
@@ -135,6 +143,7 @@ class JobOptions(Options):
     epsilon: t.Epsilon = None
     delta: t.Delta = 1e-6
     rows: t.RowsInAll = None
+    sites_per_person: t.SitesPerPerson = 1
     force: t.Force = False
 
     def job(
@@ -184,6 +193,7 @@ class JobOptions(Options):
             epsilon=self.epsilon,
             delta=self.delta,
             rows=self.rows,
+            sites_per_person=self.sites_per_person,
             force=self.force,
             remote=remote,
             modules=tuple(self.module or ()),

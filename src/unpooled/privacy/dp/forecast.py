@@ -42,7 +42,7 @@ class Forecast:
     k: int
     epsilon: float
     delta: float
-    mu: float  # after division by the root of the number of noises
+    mu: float  # of a row, after division by the root of the number of noises
     separation: float = float("nan")  # the clusters' silhouette; nan until the start is released
     trial_excess: float = float("nan")  # the excess of a trial on the released start; nan if there was none
 
@@ -122,4 +122,4 @@ def _percent(excess: float) -> str:
 
 def forecast(dp: Gaussian, n: float, d: int, k: int, noises: float = 1.0) -> Forecast:
     """Return a forecast for n rows, d columns, k clusters; ``noises``: 1 with secure sums, else the sites."""
-    return Forecast(max(float(n), 1.0), d, k, dp.epsilon, dp.delta, dp.mu / float(np.sqrt(noises)))
+    return Forecast(max(float(n), 1.0), d, k, dp.epsilon, dp.delta, dp.row_mu / float(np.sqrt(noises)))

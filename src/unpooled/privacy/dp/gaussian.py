@@ -13,7 +13,7 @@ from unpooled.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(Message):
-    """(epsilon, delta)-differential privacy by Gaussian noise, for one added or removed row.
+    """(epsilon, delta)-differential privacy by Gaussian noise, for one added or removed row or person.
 
     Parameters
     ----------
@@ -28,6 +28,9 @@ class Gaussian(Message):
         without it the first release, a twentieth of the budget, estimates the number.
     force : bool
         Run even if, by the forecast, noise would obscure the clusters.
+    sites_per_person : int
+        The most sites at which one person has a row. The budget then protects a person with one row at each
+        of them.
 
     >>> Gaussian(epsilon=1, lower=[0, 10], upper=[110, 80]).half.tolist()
     [55.0, 35.0]
@@ -39,6 +42,7 @@ class Gaussian(Message):
     upper: float | FloatArray = 1.0
     rows: int | None = None
     force: bool = False
+    sites_per_person: int = 1
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -53,15 +57,21 @@ class Gaussian(Message):
             j = int(bad[0])
             where = f" in column {j}" if len(low) > 1 else ""
             raise InputError(f"lower must be below upper, got {low[j]:g} and {high[j]:g}{where}")
-        if self.rows is not None and (
-            isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1
-        ):
-            raise InputError(f"rows must be a whole number >= 1, got {self.rows!r}")
+        for name in ("rows", "sites_per_person"):
+            number = getattr(self, name)
+            whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+            if not (whole and number >= 1) and not (name == "rows" and number is None):
+                raise InputError(f"{name} must be a whole number >= 1, got {number!r}")
 
     @property
     def mu(self) -> float:
         """The budget as mu-GDP."""
         return gdp_mu(self.epsilon, self.delta)
+
+    @property
+    def row_mu(self) -> float:
+        """The mu of one row: rows of a person at s sites shift a sum s times as far."""
+        return self.mu / self.sites_per_person
 
     @property
     def columns(self) -> int | None:
@@ -78,6 +88,17 @@ class Gaussian(Message):
     def half(self) -> FloatArray:
         """(d,) or (1,): half widths of the bounds."""
         return np.atleast_1d((np.asarray(self.upper) - np.asarray(self.lower)) / 2)
+
+
+def privacy_unit(sites_per_person: int) -> str:
+    """Return what a budget protects, in words.
+
+    >>> privacy_unit(1), privacy_unit(3)
+    ('each row', 'each person, with one row at each of up to 3 sites')
+    """
+    if sites_per_person == 1:
+        return "each row"
+    return f"each person, with one row at each of up to {sites_per_person} sites"
 
 
 def _bound(value: Any, name: str) -> float | FloatArray:

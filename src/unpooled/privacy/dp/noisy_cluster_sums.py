@@ -76,7 +76,7 @@ class AskNoisyCells(PrivateQuestion[NoisyCells]):
 
     def __post_init__(self) -> None:
         name = "AskNoisyCells"
-        check_price(self.mu, self.shares, name)
+        check_price(self, self.shares)
         check_box(self.box, name)
         if self.centers.ndim != 2 or not len(self.centers) or self.centers.shape[1] != len(self.box):
             raise InputError(

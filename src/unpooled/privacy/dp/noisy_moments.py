@@ -44,7 +44,7 @@ class AskNoisyMoments(PrivateQuestion[NoisyMoments]):
     bins: Annotated[int, Length()] = 32
 
     def __post_init__(self) -> None:
-        check_price(self.mu, (0.5, 0.5), "AskNoisyMoments")
+        check_price(self, (0.5, 0.5))
         check_box(self.box, "AskNoisyMoments")
         if not 1 <= self.bins <= 4096:
             raise InputError(f"AskNoisyMoments: bins must be from 1 to 4096, got {self.bins}")
@@ -98,7 +98,7 @@ class AskNoisySpread(PrivateQuestion[NoisySpread]):
     box: Annotated[FloatArray, Box("bounds")]  # or (1,) for all columns alike
 
     def __post_init__(self) -> None:
-        check_price(self.mu, (0.1, 0.9), "AskNoisySpread")
+        check_price(self, (0.1, 0.9))
         check_box(self.box, "AskNoisySpread")
 
     @property

@@ -5,18 +5,24 @@ that the site charged (``SiteBatch.noise``), so it never exists without a charge
 at most a known amount for any centres and transform, because the site itself cuts rows and residuals to a
 fixed length. A site's rules only have to check the cost (``privacy_cost``) and the size of the reply
 (``check``).
+
+A question states at how many sites one person may have a row. Sites of a secure sum may share one noise, and
+the rows of one person at s of them shift that sum s times as far as one row, which costs s^2 as much. The
+number is part of the question because a secure sum is over answers to the same question: every site charges
+for the same people.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Generic
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic
 
 import numpy as np
 
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.privacy.dp.noise import Noise, check_room, step_for
 from unpooled.protocol.declarations import Setting
+from unpooled.protocol.limits import MAX_SITES
 from unpooled.protocol.messages import A, Question
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.typing import FloatArray, IntArray
@@ -38,11 +44,13 @@ class PrivateQuestion(Question[A], Generic[A], abstract=True):
     """A question whose reply is noisy: mu-GDP with ``mu`` for one row more or less."""
 
     mu: Annotated[float, Setting()]
+    # the most sites at which one person has a row
+    sites_per_person: Annotated[int, Setting()] = field(default=1, kw_only=True)
 
     @property
     def privacy_cost(self) -> float:
-        """mu^2: such costs add up over questions, however they were chosen."""
-        return self.mu**2
+        """mu^2 for a person, with a row at every such site: costs add up over questions, however chosen."""
+        return (self.mu * self.sites_per_person) ** 2
 
     @property
     @abstractmethod
@@ -67,10 +75,16 @@ class PrivateQuestion(Question[A], Generic[A], abstract=True):
             )
 
 
-def check_price(mu: float, shares: tuple[float, ...], name: str) -> None:
-    """Raise InputError unless mu is in range and the shares of a reply's parts are positive and sum to 1."""
-    if not 1e-6 <= mu <= 100:
-        raise InputError(f"{name}: mu must be from 1e-6 to 100, got {mu}")
+def check_price(question: PrivateQuestion[Any], shares: tuple[float, ...]) -> None:
+    """Raise InputError unless the price is in range and the shares of a reply's parts are positive and sum
+    to 1."""
+    name = type(question).__name__
+    if not 1e-6 <= question.mu <= 100:
+        raise InputError(f"{name}: mu must be from 1e-6 to 100, got {question.mu}")
+    if not 1 <= question.sites_per_person <= MAX_SITES:
+        raise InputError(
+            f"{name}: sites_per_person must be from 1 to {MAX_SITES}, got {question.sites_per_person}"
+        )
     if not (all(share > 0 for share in shares) and abs(sum(shares) - 1) < 1e-9):
         raise InputError(f"{name}: the shares must be positive and add up to 1, got {shares}")
 
