@@ -41,7 +41,7 @@ def ours(X: np.ndarray, k: int, sites: int, epsilon: float, seed: int) -> np.nda
         federation = Simulation.from_rows(rows, n_threads=1)
     else:
         federation = LocalFederation.from_rows(rows, secure=SecureSums())
-    return run(Private(k=k, dp=Gaussian(epsilon, force=True)), federation, seed=seed).state.centers
+    return run(Private(k=k, dp=Gaussian(epsilon, accept_noise=True)), federation, seed=seed).state.centers
 
 
 def peer(X: np.ndarray, k: int, epsilon: float) -> np.ndarray | None:

@@ -194,7 +194,7 @@ def runs():
         with pytest.MonkeyPatch.context() as patched:
             if name == "hardly any":
                 patched.setattr(private_kmeans, "ratio_of_mean", lambda reading, centers: 0.0)
-            method = Private(k=k, dp=Gaussian(epsilon, rows=n, force=True))
+            method = Private(k=k, dp=Gaussian(epsilon, rows=n, accept_noise=True))
             states[name] = run(method, Simulation.from_rows({"one": skewed(n)}), seed=1).state
     return states
 

@@ -144,7 +144,7 @@ def worlds(monkeypatch):
 
 def private(world: World, seed: int) -> list:
     """The sums of an honest run of private k-means."""
-    method = Private(k=2, dp=Gaussian(EPSILON, DELTA, -1.0, 1.0, force=True), scale="standard")
+    method = Private(k=2, dp=Gaussian(EPSILON, DELTA, -1.0, 1.0, accept_noise=True), scale="standard")
     return [release.reply for release in run(method, world.federation(), seed=seed, name="r").state.releases]
 
 

@@ -61,7 +61,7 @@ def private_method(job: "Job") -> Private:
     names, lower, upper = (tuple(part) for part in zip(*job.preparation_options.bounds, strict=True))
     return Private(
         k=job.ks[0],
-        dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.force),  # type: ignore[arg-type]
+        dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.accept_noise),  # type: ignore[arg-type]
         scale=_SCALES[job.preparation_options.scale],
         m=2.0 if job.method == "fuzzy" else None,
         columns=names,

@@ -471,7 +471,7 @@ def _check_settings(required: SummarySettings, made: SummarySettings, min_group_
             f"[protect] diverse_by = {required.diverse_by:g}, but the summary table was made with "
             f"{made.diverse_by:g}"
         )
-    for name in ("person", "one_row_per_person", "sensitive", "diverse", "log", "consumption"):
+    for name in ("person", "one_row_per_person", "sensitive", "diverse", "log_transform", "consumption"):
         rule, setting = getattr(required, name), getattr(made, name)
         if rule and rule != setting:
             raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")

@@ -26,7 +26,7 @@ class Gaussian(Message):
     rows : int or None
         The number of rows in all, if that is public. With it the forecast is made before any budget is spent;
         without it the first release, a twentieth of the budget, estimates the number.
-    force : bool
+    accept_noise : bool
         Run even if, by the forecast, noise would obscure the clusters.
 
     >>> Gaussian(epsilon=1, lower=[0, 10], upper=[110, 80]).half.tolist()
@@ -38,7 +38,7 @@ class Gaussian(Message):
     lower: float | FloatArray = -1.0  # or (d,)
     upper: float | FloatArray = 1.0
     rows: int | None = None
-    force: bool = False
+    accept_noise: bool = False
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
