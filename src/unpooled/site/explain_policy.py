@@ -273,7 +273,9 @@ def _summary(policy: Policy) -> list[str]:
     if p.diverse:
         sentences.append(diversity(p.diverse, p.diverse_by))
     if p.log_transform:
-        sentences.append(f"The summary table has only the logarithm of these columns: {', '.join(p.log_transform)}.")
+        sentences.append(
+            f"The summary table has only the logarithm of these columns: {', '.join(p.log_transform)}."
+        )
     if p.consumption:
         sentences.append(
             f"A group's mean of {', '.join(p.consumption)} is disclosed only if nobody has more than "
