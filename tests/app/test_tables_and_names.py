@@ -152,7 +152,7 @@ def test_names_are_in_the_table_and_later_runs_keep_those_of_clusters_that_match
     assert {name: key for key, name in named["clusters"].items()} == {"Old": "A", "Young": "B"}
     ran("export", later, "--to", "table")
     head, age, *_ = csv.reader((later / "table1.csv").read_text().splitlines())
-    assert [cell.partition(" (")[0] for cell in head[1:4]] == ["Old", "Young", "3"]
+    assert [cell.partition(" (")[0] for cell in head[1:4]] == ["Old", "Young", "C"]
     assert age[0] == "Age, years, mean ± SD"
     again = json.loads(ran("compare-runs", run, later, "--json").output)
     assert {(m["old"], m["new"]) for m in again["matched"]} == {(0, 1), (1, 2), (2, 0)}
@@ -214,7 +214,7 @@ def test_memberships_of_fuzzy_clusters_are_in_every_output(tmp_path):
     assert all(0 <= c["borderline_share"] <= 1 for c in clusters)
     ran("predict", run, tmp_path / "run.csv", "-o", tmp_path / "c.csv")
     table = pd.read_csv(tmp_path / "c.csv")
-    shares = table[["membership_1", "membership_2", "membership_3"]].to_numpy()
+    shares = table[["membership_0", "membership_1", "membership_2"]].to_numpy()
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=1e-8)
     borderline = [(shares[shares.argmax(axis=1) == j].max(axis=1) < 0.6).mean() for j in range(3)]
     assert [c["borderline_share"] for c in clusters] == pytest.approx(borderline, abs=1e-9)

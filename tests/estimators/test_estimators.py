@@ -258,7 +258,9 @@ def test_missing_and_text_cells_lead_to_cluster(data):
     bad[3, 1] = np.nan
     with pytest.raises(InputError, match=r"unpooled\.cluster takes tables with missing values"):
         model().fit(bad)
-    with pytest.raises(InputError, match=r"unpooled\.cluster takes tables with missing values and categories"):
+    with pytest.raises(
+        InputError, match=r"unpooled\.cluster takes tables with missing values and categories"
+    ):
         model().fit(np.array([["1", "x"], ["2", "y"]]))
 
 

@@ -129,7 +129,9 @@ class Job:
                 )
             summary = None
         if summary is not None:
-            outcomes = tuple(f"log({n})" if n in summary.log else n for n in preparation_options.outcomes)
+            outcomes = tuple(
+                f"log({n})" if n in summary.log_transform else n for n in preparation_options.outcomes
+            )
             preparation_options = dataclasses.replace(preparation_options, outcomes=outcomes)
         if not isinstance(preparation_options.columns, str):
             read = (*preparation_options.columns, *preparation_options.outcomes)

@@ -93,6 +93,7 @@ def _count(rows: float) -> str:
 
 def _outcomes(result: "ClusterResult") -> Table:
     from unpooled.app.outcome_cells import cells_of, name_of
+    from unpooled.html.formatting import cluster_letter
 
     table = Table(title="Outcomes, which do not count in the distance")
     for head in ("outcome", "cluster", result.unit, "value", "difference from the others", "effect"):

@@ -83,7 +83,7 @@ def predict(
         raise InputError(f"{file}: {error}") from error
     cells = read_cells(file, copied, reading)
     fuzzy = [] if model.fuzzifier is None else model.memberships(table).tolist()
-    heads = [f"membership_{cluster_letter(j)}" for j in range(len(model.centers))] if fuzzy else []
+    heads = [f"membership_{j}" for j in range(len(model.centers))] if fuzzy else []
     rows: list[list[object]] = [[*copied, "row", "label", "distance", *heads]]
     for i, (label, x) in enumerate(zip(labels.tolist(), distances.tolist(), strict=True)):
         numbers = [x, *(fuzzy[i] if fuzzy else [])]
@@ -295,7 +295,13 @@ def compare_runs(
     for m in found.matched:
         changes = "; ".join(f"{b.name} {a.shown} to {b.shown}" for a, b, d in m.changes[:3] if abs(d) >= 0.1)
         letters = cluster_letter(m.old), cluster_letter(m.new)
-        table.add_row(*letters, f"{before.sizes[m.old]:.0f}", f"{after.sizes[m.new]:.0f}", f"{m.distance:.2f}", escape(changes or "none of 0.1 or more"))
+        table.add_row(
+            *letters,
+            f"{before.sizes[m.old]:.0f}",
+            f"{after.sizes[m.new]:.0f}",
+            f"{m.distance:.2f}",
+            escape(changes or "none of 0.1 or more"),
+        )
     for i in found.only_old:
         table.add_row(cluster_letter(i), "-", f"{before.sizes[i]:.0f}", "-", "-", "no counterpart")
     for j in found.only_new:

@@ -75,7 +75,11 @@ def _cluster(result: ClusterResult, j: int) -> dict[str, str]:
         ways += [f"{word} {', '.join(some)}"] if some else []
     rows, share = _size(result, j)
     text = "; ".join(ways) or "close to the mean in every column"
-    return {"name": result.names.clusters.get(cluster_letter(j), ""), "size": f"{rows} ({share})", "text": text}
+    return {
+        "name": result.names.clusters.get(cluster_letter(j), ""),
+        "size": f"{rows} ({share})",
+        "text": text,
+    }
 
 
 def _size(result: ClusterResult, j: int) -> tuple[str, str]:
