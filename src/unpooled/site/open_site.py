@@ -365,7 +365,11 @@ def _groups_of_rows(table: Table | Rows, policy: Policy, weights: FloatArray | N
     settings = policy.protect.settings()
     settings.check_people_declared()
     groups = replace(microaggregate(table, settings), made="")
-    rows = None if settings.person or settings.log or settings.consumption else VisibleRows(table, None, None)
+    rows = (
+        None
+        if settings.person or settings.log_transform or settings.consumption
+        else VisibleRows(table, None, None)
+    )
     return AnswerSource.from_summary(groups)._replace(groups=groups, raw=rows)
 
 
