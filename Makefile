@@ -44,7 +44,7 @@ lint: $(STAMP)   ## style, prose, escaping, types, and the direction of imports
 
 docs: $(STAMP)   ## run the pages and write their outputs into them
 	$(BIN)/python -W error tests/pages.py
-	$(BIN)/python -W error tests/tutorials.py
+	PYTHONPATH=. $(BIN)/python -W error tests/tutorials.py
 	$(BIN)/python -W error tests/notebooks.py
 
 site: programs axe  ## the documentation site in build/site, looked at in a browser: phone and desktop, light and dark, axe, links

@@ -50,7 +50,9 @@ def ours(X: np.ndarray, k: int, sites: int, epsilon: float, seed: int, delta: fl
         federation = Simulation.from_rows(rows, n_threads=1)
     else:
         federation = LocalFederation.from_rows(rows, secure=SecureSums())
-    return run(Private(k=k, dp=Gaussian(epsilon, delta, force=True)), federation, seed=seed).state.centers
+    return run(
+        Private(k=k, dp=Gaussian(epsilon, delta, accept_noise=True)), federation, seed=seed
+    ).state.centers
 
 
 def peer(X: np.ndarray, k: int, epsilon: float) -> np.ndarray | None:

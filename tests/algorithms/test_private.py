@@ -120,7 +120,7 @@ def test_with_hardly_any_rows_no_row_is_farther_from_its_centre_than_from_the_me
     monkeypatch.setattr(private_kmeans, "gain_over_mean", lambda question, reply: 0.0)
     X = np.random.default_rng(0).uniform(-1, 1, (60, 5))
     for seed, k in enumerate((1, 2, 4, 9)):
-        state = run(Private(k=k, dp=Gaussian(0.1, rows=60, force=True)), dealt(X, 1), seed=seed).state
+        state = run(Private(k=k, dp=Gaussian(0.1, rows=60, accept_noise=True)), dealt(X, 1), seed=seed).state
         assert state.spent == pytest.approx(Gaussian(0.1).mu ** 2)
         assert len(state.releases[-1].question.centers) == 1
         assert state.centers.shape == (k, 5)
@@ -227,7 +227,7 @@ def test_too_little_that_nobody_knew_costs_a_twentieth():
     with pytest.raises(ForecastRefusedError):
         run(algorithm, federation)
     assert sum(q.privacy_cost for q in asked) == pytest.approx(0.05 * algorithm.dp.mu**2)
-    done = run(replace(algorithm, dp=Gaussian(0.5, force=True)), federation)
+    done = run(replace(algorithm, dp=Gaussian(0.5, accept_noise=True)), federation)
     assert np.isfinite(done.state.centers).all()
 
 

@@ -187,7 +187,7 @@ def test_protection_is_that_of_the_command(tables, tmp_path):
     unpooled.cluster(tables, "2..4", out=tmp_path / "again", **settings)
     assert of_folder(tmp_path / "again") == fit
     raw = unpooled.cluster(tables, 3, protect="raw", min_cluster_size=20)
-    assert raw.to_json()["min_cluster_size"] == 20
+    assert raw.to_dict()["min_cluster_size"] == 20
     with pytest.raises(InputError, match="are options of summary tables"):
         unpooled.cluster(tables, 3, person="patient_id")
 
@@ -204,11 +204,16 @@ def test_the_result_has_tables_a_model_and_labels(tables, tmp_path):
     profile = result.profile
     assert set(profile["column"]) == {"age", "bmi", "crp", "smoker"}
     labels = result.predict(tables["north"])
-    assert np.bincount(labels)[1:].tolist() == sizes["north"].tolist()
-    first = profile[(profile.cluster == 1) & (profile.column == "age")]
+    assert np.bincount(labels).tolist() == sizes["north"].tolist()
+    assert result.labels["north"].tolist() == labels.tolist()
+    assert sizes["label"].tolist() == [0, 1, 2]
+    assert sizes["cluster"].tolist() == ["A", "B", "C"]
+    assert sizes["rows"].is_monotonic_decreasing
+    first = profile[(profile.label == 0) & (profile.column == "age")]
     everyone = pandas.concat(tables.values())
-    mine = result.predict(everyone.reset_index()) == 1
+    mine = result.predict(everyone.reset_index()) == 0
     assert first["value"].item() == pytest.approx(everyone["age"][mine].mean())
+    assert result.centers["age"][0] == pytest.approx(first["value"].item(), rel=1e-3)
     page = result._repr_html_()
     assert result.headline.split(";")[0] in page
     assert "what sets it apart" in page
@@ -226,18 +231,51 @@ def test_tables_come_in_the_callers_library(tables):
     assert isinstance(unpooled.cluster(sites, **settings).profile, pyarrow.Table)
 
 
+def test_every_row_that_was_clustered_has_a_label(tables):
+    """A row that lacks a value is left out: -1. Every other has the label of the nearest centre."""
+    columns = ["age", "bmi"]
+    result = unpooled.cluster(tables, 3, columns=columns, missing="drop", scale="none")
+    frame = result.to_frame()
+    assert list(frame) == ["site", "row", "label", "cluster", "distance"]
+    rows = pandas.concat(tables.values())[columns].to_numpy(float)
+    centers = result.centers[columns].to_numpy()
+    complete = ~np.isnan(rows).any(axis=1)
+    assert 0 < complete.sum() < len(rows)
+    gaps = np.linalg.norm(rows[:, None] - centers, axis=2)
+    assert frame["label"].tolist() == np.where(complete, gaps.argmin(axis=1), -1).tolist()
+    assert frame["cluster"][complete].tolist() == ["ABC"[j] for j in frame["label"][complete]]
+    assert frame["cluster"][~complete].isna().all()
+    assert frame["distance"][complete].tolist() == pytest.approx(gaps.min(axis=1)[complete].tolist())
+    assert frame["site"].tolist() == [name for name, table in tables.items() for _ in range(len(table))]
+    assert frame["row"].tolist() == [i for table in tables.values() for i in range(len(table))]
+    assert {name: list(found) for name, found in result.labels.items()} == {
+        name: part["label"].tolist() for name, part in frame.groupby("site")
+    }
+
+
+def test_one_table_has_one_array_of_labels(tables):
+    whole = pandas.concat([table.assign(hospital=name) for name, table in tables.items()])
+    result = unpooled.cluster(whole, 3, site_column="hospital")
+    by_site = unpooled.cluster(tables, 3).labels
+    assert result.labels.tolist() == [label for labels in by_site.values() for label in labels]
+    assert list(result.to_frame()) == ["row", "label", "cluster", "distance"]
+
+
 def test_one_table_is_split_by_its_site_column(tables):
     whole = pandas.concat([table.assign(hospital=name) for name, table in tables.items()])
-    split = unpooled.cluster(whole, 3, site_column="hospital").to_json()
-    assert split == unpooled.cluster(tables, 3).to_json()
+    split = unpooled.cluster(whole, 3, site_column="hospital").to_dict()
+    assert split == unpooled.cluster(tables, 3).to_dict()
     with pytest.raises(InputError, match="one table is one site"):
         unpooled.cluster(whole, 3)
 
 
 def test_dp_gives_sizes_and_centres_and_no_report(tables, tmp_path):
     bounds = {"age": (0.0, 110.0), "bmi": (10.0, 60.0)}
-    result = unpooled.cluster(tables, 2, epsilon=50.0, bounds=bounds, force=True)
+    result = unpooled.cluster(tables, 2, epsilon=50.0, bounds=bounds, accept_noise=True)
     assert list(result.profile["column"]) == ["age", "bmi"] * 2
+    assert list(result.centers) == ["label", "cluster", "age", "bmi"]
+    assert result.centers["age"].tolist() == result.profile.query("column == 'age'")["value"].tolist()
+    assert {int(label) for labels in result.labels.values() for label in labels} <= {-1, 0, 1}
     with pytest.raises(InputError, match="sums without noise"):
         result.report(tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
@@ -256,13 +294,13 @@ def test_a_sparse_matrix_is_a_wide_table_of_zeros_and_ones(tmp_path):
     sites = {"a": dense[:80], "b": dense[80:]}
     wide = {name: scipy.sparse.csr_matrix(X) for name, X in sites.items()}
     settings = {"scale": "none", "n_init": 2}
-    assert unpooled.cluster(wide, 2, **settings).to_json() == unpooled.cluster(sites, 2, **settings).to_json()
+    assert unpooled.cluster(wide, 2, **settings).to_dict() == unpooled.cluster(sites, 2, **settings).to_dict()
     frame = {
         name: pandas.DataFrame.sparse.from_spmatrix(X, columns=[f"x{j}" for j in range(300)])
         for name, X in wide.items()
     }
-    found = unpooled.cluster(sites, 2, **settings).to_json()
-    assert unpooled.cluster(frame, 2, **settings).to_json() == found
+    found = unpooled.cluster(sites, 2, **settings).to_dict()
+    assert unpooled.cluster(frame, 2, **settings).to_dict() == found
     for name, X in wide.items():
         scipy.sparse.save_npz(tmp_path / f"{name}.npz", X)
     words = [
@@ -293,7 +331,7 @@ def test_values_of_other_libraries_are_taken(tables):
     plain = unpooled.cluster(tables, 3, columns=["age", "bmi"], na="-9", random_state=4)
     columns = tables["north"].columns[1:3]
     same = unpooled.cluster(tables, np.int64(3), columns=columns, na=[-9], random_state=np.int64(4))
-    assert same.to_json() == plain.to_json()
+    assert same.to_dict() == plain.to_dict()
     assert unpooled.cluster(tables, [np.int64(2)], columns=np.array(["age"]), na=-9).k == 2
 
 
@@ -340,7 +378,7 @@ def test_every_argument_that_is_an_option_has_its_name_in_messages():
 def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):
     few = {"north": tables["north"].head(11)[["age", "crp"]]}
     result = unpooled.cluster(few)
-    assert [score["k"] for score in result.to_json()["scores"]] == list(range(1, 12))
+    assert [score["k"] for score in result.to_dict()["scores"]] == list(range(1, 12))
     assert "k is compared from 1 to 11 only: there are 11 rows" in capsys.readouterr().err
     two = pandas.DataFrame({"age": [40.0, 60.0] * 20, "crp": [1.0, 9.0] * 20})
     assert "You asked for 5, and only 2 have any rows." in unpooled.cluster({"north": two}, 5).headline

@@ -91,8 +91,8 @@ def test_a_method_of_your_own(patients, tmp_path):
         (("-k", "2", "--protect", "hope"), "--protect must be one of none, summary, raw, dp, got 'hope'"),
         (("-k", "2", "--runs", "0"), "--runs must be at least 1, got 0"),
         (
-            ("-k", "2", "--data", "."),
-            "--data is a folder with more sets for --suite images or debian; files takes none",
+            ("-k", "2", "--data-folder", "."),
+            "--data-folder is a folder with more sets for --suite images or debian; files takes none",
         ),
         (("-k", "2", "--split", "dirichlet"), "this split needs labels, and there are none"),
     ],
@@ -110,10 +110,10 @@ def test_a_suite_by_name(patients, tmp_path):
     assert "Use shapes, tabular, images, private, debian, or a folder of tables." in done.stderr
     assert "give files or --suite" in compared("--out", tmp_path / "out").stderr
     for words in (("--suite", "shapes"), (patients, "-k", 2)):
-        done = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
-        assert "--data is a folder with more sets for --suite images or debian" in done.stderr
+        done = compared(*words, "--data-folder", tmp_path, "--out", tmp_path / "out")
+        assert "--data-folder is a folder with more sets for --suite images or debian" in done.stderr
         assert not (tmp_path / "out").exists()
-    done = compared("--suite", "debian", "--data", tmp_path, "--out", tmp_path / "out")
+    done = compared("--suite", "debian", "--data-folder", tmp_path, "--out", tmp_path / "out")
     assert (done.exit_code, "apt install r-cran-cluster r-cran-mass" in done.stderr) == (1, True)
 
 

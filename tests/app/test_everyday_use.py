@@ -50,7 +50,7 @@ def heart(tmp_path):
 
 def labels(path):
     with path.open(encoding="utf-8") as file:
-        return [row["cluster"] for row in csv.DictReader(file)]
+        return [row["label"] for row in csv.DictReader(file)]
 
 
 # ---------------------------------------------------------------- predict
@@ -61,7 +61,7 @@ def test_predict_gives_the_clusters_that_the_run_counted(heart):
     assert (code, out.startswith("920 rows: ")) == (0, True)
     result = json.loads((heart / "run" / "result.json").read_text(encoding="utf-8"))
     found = labels(heart / "labels.csv")
-    sizes = [found.count(str(c["cluster"])) for c in result["clusters"]]
+    sizes = [found.count(str(c["label"])) for c in result["clusters"]]
     disclosed = [c["rows"] for c in result["clusters"]]
     assert sum(sizes) == 920
     assert all(
@@ -108,7 +108,7 @@ def test_rows_that_lack_a_value_have_no_cluster_where_rows_are_dropped(tmp_path)
     )
     _, out, _ = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
     assert "1 have a missing value" in out
-    assert labels(tmp_path / "l.csv")[-1] == ""
+    assert labels(tmp_path / "l.csv")[-1] == "-1"
 
 
 # ---------------------------------------------------------------- export
@@ -137,7 +137,7 @@ def test_the_exported_pipeline_labels_a_data_frame_like_predict(heart):
             ]
         else:
             X[:, j] = [None if c == "" else str(int(float(c))) for c in cells]
-    assert [str(label + 1) for label in pipeline.predict(X)] == labels(heart / "labels.csv")
+    assert [str(label) for label in pipeline.predict(X)] == labels(heart / "labels.csv")
 
 
 def test_the_exported_pipeline_takes_the_table_as_pandas_loads_it(heart):
@@ -147,7 +147,7 @@ def test_the_exported_pipeline_takes_the_table_as_pandas_loads_it(heart):
     frame = pd.read_csv(heart / "heart.csv")
     frame["chol"] = frame["chol"].where(frame["chol"] != 0)
     for table in (frame, frame[frame.columns[::-1]], frame.assign(more="text"), frame.convert_dtypes()):
-        assert [str(label + 1) for label in pipeline.predict(table)] == found
+        assert [str(label) for label in pipeline.predict(table)] == found
     with pytest.raises(ValueError, match="lacks the columns age, sex"):
         pipeline.predict(frame.drop(columns=["age", "sex"]))
 
@@ -161,7 +161,7 @@ def test_a_model_of_whole_numbers_is_exported(tmp_path):
     unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")
     frame = pd.DataFrame(rows[:, ::-1], columns=["y", "x"])
     done = built((tmp_path / "m.py").read_bytes()).predict(frame)
-    assert [str(label + 1) for label in done] == labels(tmp_path / "labels.csv")
+    assert [str(label) for label in done] == labels(tmp_path / "labels.csv")
     assert np.array_equal(built((tmp_path / "m.py").read_bytes()).predict(rows), done)
 
 
@@ -193,7 +193,7 @@ def test_columns_with_a_shape_are_exported(tmp_path):
     assert (code, "column y: ONNX has no rank" in err) == (1, True)
     assert unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")[0] == 0
     done = built((tmp_path / "run/model_sklearn.py").read_bytes()).predict(pd.read_csv(tmp_path / "a.csv"))
-    assert [str(label + 1) for label in done] == labels(tmp_path / "labels.csv")
+    assert [str(label) for label in done] == labels(tmp_path / "labels.csv")
     (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text() + "0,1,1\n")
     code, _, err = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
     assert (code, "column x has a value that is not above 0" in err) == (1, True)
@@ -209,11 +209,11 @@ def test_labels_can_be_joined(tmp_path):
     words = ("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")
     assert unpooled(*words, "--id", "patient", "--keep", "weight,note")[0] == 0
     table = pd.read_csv(tmp_path / "labels.csv", dtype={"patient": str})
-    assert table.columns.tolist() == ["patient", "weight", "note", "row", "cluster", "distance"]
+    assert table.columns.tolist() == ["patient", "weight", "note", "row", "label", "distance"]
     assert table["patient"].tolist() == [f"00{i}" for i in range(20)]
     assert table["note"][3] == "a; 3"
     assert table["weight"][1] == "90,5"  # as it is in the file
-    assert table.groupby("weight")["cluster"].nunique().tolist() == [1, 1]
+    assert table.groupby("weight")["label"].nunique().tolist() == [1, 1]
     code, _, err = unpooled(*words, "--id", "name", "--keep", "note,size", "--overwrite")
     assert (code, "no column name or size" in err) == (1, True)
 
@@ -229,7 +229,7 @@ def test_labels_have_the_rows_of_the_file(tmp_path):
     assert (code, "4 rows" in out) == (0, True)
     table = pd.read_csv(tmp_path / "l.csv")
     assert table["row"].tolist() == [1, 2, 3, 4]
-    assert table["cluster"].notna().tolist() == [True, False, True, False]
+    assert (table["label"] >= 0).tolist() == [True, False, True, False]
 
 
 def test_files_to_pass_on_can_be_read_by_others(heart):
@@ -366,7 +366,7 @@ def test_a_saved_model_predicts_the_same(heart):
     columns = probe(model, 50)
     table = Table.from_columns(_as_arrays(model, columns))
     np.testing.assert_array_equal(
-        model.predict(table).clusters, models.load(heart / "again").predict(table).clusters
+        model.predict(table).labels, models.load(heart / "again").predict(table).labels
     )
 
 

@@ -172,7 +172,7 @@ def test_clusters_of_the_same_sites_are_described_together():
     d = Description.__new__(Description)
     object.__setattr__(d, "sites", ("a", "b"))
     object.__setattr__(d, "sizes", sizes)
-    assert _places(d, 4, [2, 4], ()) == "clusters 1 and 3 only at a"
+    assert _places(d, 4, [1, 3], ()) == "clusters A and C only at a"
 
 
 def test_a_dash_is_explained_where_there_is_one(files):

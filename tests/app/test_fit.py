@@ -518,11 +518,11 @@ def test_facts_that_a_run_learns_are_in_its_result_and_its_job_is_what_was_asked
     assert not {"absent", "blank", "left_out"} & set(json.loads(folder.job.read_text())["job"])
     kept = folder.load_result()
     assert kept.ks == (1, 2, 3, 4, 5, 6, 7)
-    assert kept.to_json() == json.loads(done.stdout)
+    assert kept.to_dict() == json.loads(done.stdout)
     folder.result.unlink()
     with pytest.raises(ModelError, match="Continue it with unpooled resume"):
         folder.load_result()
     before = folder.report.read_bytes()
     assert CliRunner().invoke(app, ["resume", str(tmp_path / "run")]).exit_code == 0
     assert folder.report.read_bytes() == before
-    assert folder.load_result().to_json() == json.loads(done.stdout)
+    assert folder.load_result().to_dict() == json.loads(done.stdout)

@@ -103,10 +103,10 @@ def test_predict_and_exports_compare_by_the_cells_of_a_row(with_missing, tmp_pat
         {f"c{j}": [*centers[:, j], nan, centers[1, j] if j < 2 else nan] for j in range(4)}
     )
     found = model.predict(table)
-    assert found.clusters[:4].tolist() == [1, 2, 3, 0]
+    assert found.labels[:4].tolist() == [0, 1, 2, -1]
     assert np.isnan(found.distances[3])
     part = Table.from_columns({f"c{j}": centers[:, j] for j in range(3)})  # without a column
-    assert model.predict(part, lacking=True).clusters.tolist() == [1, 2, 3]
+    assert model.predict(part, lacking=True).labels.tolist() == [0, 1, 2]
     with pytest.raises(InputError, match="needs the columns c3"):
         model.predict(part)
     for to, name in (("json", "m.json"), ("sklearn", "m.py"), ("onnx", "m.onnx")):

@@ -105,7 +105,7 @@ FILES = {
     ),
     ("site export", "out"): Writing(
         lambda d, out: [
-            *("site", "export", d / "updated", "--yes", "--to", d / "key" / "key-key.json"),
+            *("site", "export", d / "updated", "--yes", "--recipient", d / "key" / "key-key.json"),
             *("--study", d / "study.toml", "-o", out),
         ],
         ("key/key-key.json", "study.toml", "updated/summary/table.csv"),
@@ -157,7 +157,7 @@ READ = {
     ("predict", "file"),
     ("export", "folder"),
     ("certify", "folder"),
-    ("compare", "data"),
+    ("compare", "data_folder"),
     ("release", "run"),
     ("federation run", "folder"),
     ("federation watch", "folder"),
@@ -172,7 +172,7 @@ READ = {
     ("site restore", "archive"),
     ("site policy", "path"),
     ("site summarize", "policy"),
-    ("site export", "to"),
+    ("site export", "recipient"),
     ("site export", "study"),
     ("site export", "policy"),
     ("site dpia", "folder"),

@@ -308,7 +308,7 @@ def test_random_rows_are_reported_as_no_clusters(tmp_path):
     assert (
         result.headline()[0] == "k-means finds no clusters: 1,000 rows at 4 sites are described as one group."
     )
-    assert (result.to_json()["no_clusters"], result.to_json()["clear"], result.to_json()["k"]) == (
+    assert (result.to_dict()["no_clusters"], result.to_dict()["clear"], result.to_dict()["k"]) == (
         True,
         False,
         1,

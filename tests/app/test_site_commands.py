@@ -1,6 +1,10 @@
 """Commands of a site that act on several things: how each decides which, and what it refuses."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,7 +111,7 @@ def test_the_same_command_makes_a_table_and_updates_it(patients, tmp_path):
         patients,
         "--person",
         "patient",
-        "--columns",
+        "--study-columns",
         "age",
     )
     for option in (("--keep-changed",), ("--extra-spread", 1), ("--people-out", tmp_path / "who.csv")):
@@ -119,7 +123,12 @@ def test_the_same_command_makes_a_table_and_updates_it(patients, tmp_path):
     code, printed, _ = call(*words, "--people-out", tmp_path / "who.csv")
     assert (code, "Nothing changes" in printed) == (0, True)
     assert len((tmp_path / "who.csv").read_text().splitlines()) == 81
-    for other in (("--columns", "bmi"), ("--min-group-size", 8), ("--diverse", "bmi"), ("--only", "age")):
+    for other in (
+        ("--study-columns", "bmi"),
+        ("--min-group-size", 8),
+        ("--diverse", "bmi"),
+        ("--columns", "age"),
+    ):
         declared = words if other[0] != "--diverse" else [w for w in words if w != "--no-sensitive-columns"]
         message = refused(*declared, *other)
         assert "made with other settings" in message
@@ -194,6 +203,27 @@ def test_approve_takes_what_is_pending(north):
     assert StudyFolder(north).every()[0].decisions[-1].by == "Dr. Low"
     message = refused("site", "approve", north)
     assert "there is no study to approve, and the summary table is approved" in message
+
+
+def test_the_figures_and_risks_of_a_table_are_shown_before_it_is_approved(north):
+    code, printed, _ = call("site", "approve", north, entered="n\n")
+    assert code == 1
+    assert "80 people in 16 groups of at least 5" in printed
+    assert "Membership inference: " in printed
+    assert printed.index("Membership inference: ") < printed.index("Approve the summary table?")
+
+
+def test_at_a_terminal_the_name_of_the_person_is_asked_for(north):
+    keyboard, terminal = pty.openpty()
+    try:
+        os.write(keyboard, b"y\nDr. Low\n")
+        words = [sys.executable, "-m", "unpooled", "site", "approve", str(north)]
+        done = subprocess.run(words, stdin=terminal, capture_output=True, text=True, timeout=120)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((north / "summary" / "approved.json").read_text())["by"] == "Dr. Low"
 
 
 def test_approve_takes_only_what_is_named(north):
@@ -373,7 +403,10 @@ def test_erase_asks_first(north):
     before = SummaryFolder(north).digest
     code, printed, _ = call("site", "erase", north, "P3", entered="n\n")
     assert (code, "Erase 1 person" in printed) == (1, True)
+    assert "1 group with 5 people would be withdrawn; 75 people would stay disclosed" in printed
     assert SummaryFolder(north).digest == before
+    code, printed, _ = call("site", "erase", north, "P3", "X9", "--block-unknown", entered="n\n")
+    assert "X9: nothing was ever disclosed" in printed
     assert call("site", "erase", north, "P3", entered="y\n")[0] == 0
     assert SummaryFolder(north).digest != before
 

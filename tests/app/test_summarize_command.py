@@ -52,7 +52,7 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
         patients,
         "--person",
         "patient",
-        "--log",
+        "--log-transform",
         "pay",
     )
     assert code == 0
@@ -77,16 +77,16 @@ def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
         (("--data", "nothing.csv"), "no such file"),
         (("--person", "nobody"), "no column 'nobody'"),
         (("--person", "patient", "--exclude", "patient"), "must be read to tell people apart"),
-        (("--person", "patient", "--columns", "weight"), "no column 'weight'"),
-        (("--person", "patient", "--log", "smoker"), "has no numbers, so it has no logarithm"),
+        (("--person", "patient", "--study-columns", "weight"), "no column 'weight'"),
+        (("--person", "patient", "--log-transform", "smoker"), "has no numbers, so it has no logarithm"),
         (("--min-group-size", 2), "at least 3"),
-        (("--columns", "age", "--sensitive", "age"), "both"),
+        (("--study-columns", "age", "--sensitive", "age"), "both"),
         (
             (),
             "which rows belong to one person. These columns seem to identify people: patient (200 ",
         ),
         (
-            ("--log", "pay"),
+            ("--log-transform", "pay"),
             "Use --person patient to combine the rows of a person, or --one-row-per-person if",
         ),
         (("--one-row-per-person",), "seem to identify people: patient (200 different values in"),
@@ -246,7 +246,17 @@ def test_a_minimum_cluster_size_without_raw_rows_has_no_effect(patients):
 
 
 def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
-    words = ("--protect", "summary", "--person", "patient", "--log", "pay", "--columns", "age,pay", "--json")
+    words = (
+        "--protect",
+        "summary",
+        "--person",
+        "patient",
+        "--log-transform",
+        "pay",
+        "--columns",
+        "age,pay",
+        "--json",
+    )
     code, printed, _ = call("fit", patients, "-k", 2, *words)
     assert code == 0
     assert json.loads(printed)["columns"] == ["age", "log(pay)"]
@@ -363,7 +373,7 @@ def changed(patients):
 
 def test_an_update_from_a_changed_file_forecasts_the_state_of_everybody(patients, tmp_path):
     site, who = tmp_path / "north", tmp_path / "who.csv"
-    words = ("--person", "patient", "--log", "pay", "--exclude", "smoker")
+    words = ("--person", "patient", "--log-transform", "pay", "--exclude", "smoker")
     assert call("site", "summarize", "--no-sensitive-columns", site, "--data", patients, *words)[0] == 0
     code, _, err = call("site", "summarize", "--no-sensitive-columns", site, "--data", patients)
     assert code == 1

@@ -126,7 +126,7 @@ for site in ("North", "south"):
     ok("site", "summarize", "--no-sensitive-columns", site, "--data", f"{site}.csv", "--one-row-per-person")
     ok("site", "review", site, "--text")
     ok("site", "approve", site, "--yes")
-    ok("site", "export", site, "--to", "heart/heart-key.json", "--study", "study.toml",
+    ok("site", "export", site, "--recipient", "heart/heart-key.json", "--study", "study.toml",
        "-o", f"heart/{site}.UNPOOLED", "--yes")
     assert "left for heart" in " ".join(ok("site", "log", site).split())
     assert "intact" in ok("site", "log", site, "--verify")

@@ -136,7 +136,7 @@ def test_text_of_a_file_is_text_in_every_format(tmp_path):
     assert r"<b>\|a`\\ge" in (tmp_path / "t.md").read_text()
 
 
-NAMES = '[columns]\nage = "Age, years"\n[clusters]\n1 = "Young"\n3 = "Old"\n'
+NAMES = '[columns]\nage = "Age, years"\n[clusters]\nA = "Young"\nC = "Old"\n'
 
 
 def test_names_are_in_the_table_and_later_runs_keep_those_of_clusters_that_match(tmp_path):
@@ -149,13 +149,13 @@ def test_names_are_in_the_table_and_later_runs_keep_those_of_clusters_that_match
     later, _ = fitted(tmp_path, "later", frame, "-k", "3", "--names", run)
     named = json.loads((later / "result.json").read_text())["names"]
     assert named["columns"] == {"age": "Age, years"}
-    assert {name: key for key, name in named["clusters"].items()} == {"Old": "1", "Young": "2"}
+    assert {name: key for key, name in named["clusters"].items()} == {"Old": "A", "Young": "B"}
     ran("export", later, "--to", "table")
     head, age, *_ = csv.reader((later / "table1.csv").read_text().splitlines())
-    assert [cell.partition(" (")[0] for cell in head[1:4]] == ["Old", "Young", "3"]
+    assert [cell.partition(" (")[0] for cell in head[1:4]] == ["Old", "Young", "C"]
     assert age[0] == "Age, years, mean ± SD"
     again = json.loads(ran("compare-runs", run, later, "--json").output)
-    assert {(m["old"], m["new"]) for m in again["matched"]} == {(1, 2), (2, 3), (3, 1)}
+    assert {(m["old"], m["new"]) for m in again["matched"]} == {(0, 1), (1, 2), (2, 0)}
     assert max(m["distance"] for m in again["matched"]) < 0.5
     printed = ran("compare-runs", run, later).output
     assert "Clusters of the two runs" in printed
@@ -179,7 +179,7 @@ def test_a_cluster_without_a_counterpart_is_named(tmp_path):
     ("text", "message"),
     [
         ("[columns]\nheight = 'h'\n", "the run has no column height; it has age"),
-        ("[clusters]\n4 = 'h'\n", "the run has no cluster 4; it has 1, 2, 3"),
+        ("[clusters]\nD = 'h'\n", "the run has no cluster D; it has A, B, C"),
         ("[column]\nage = 'h'\n", "there is no section 'column'"),
         ("[columns]\nage = 3\n", "the name of age must be one line"),
         ("[columns]\nage = 'h'\nbmi = 'h'\n", "two columns have the same name"),
@@ -214,7 +214,7 @@ def test_memberships_of_fuzzy_clusters_are_in_every_output(tmp_path):
     assert all(0 <= c["borderline_share"] <= 1 for c in clusters)
     ran("predict", run, tmp_path / "run.csv", "-o", tmp_path / "c.csv")
     table = pd.read_csv(tmp_path / "c.csv")
-    shares = table[["membership_1", "membership_2", "membership_3"]].to_numpy()
+    shares = table[["membership_0", "membership_1", "membership_2"]].to_numpy()
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=1e-8)
     borderline = [(shares[shares.argmax(axis=1) == j].max(axis=1) < 0.6).mean() for j in range(3)]
     assert [c["borderline_share"] for c in clusters] == pytest.approx(borderline, abs=1e-9)

@@ -32,7 +32,7 @@ def test_tables_of_few_groups_do_not_pass_averages_off_as_people():
     sites = {name: two_groups(21, seed) for seed, name in enumerate("ab")}
     result = unpooled.cluster(sites, 2, protect="summary", min_group_size=5).job_result
     assert any(w.startswith("a, b: too few groups to state") for w in result.warnings)
-    assert result.to_json()["inertia_estimated_for_rows"] is None
+    assert result.to_dict()["inertia_estimated_for_rows"] is None
     large = {"c": two_groups(900, 3), **sites}
     result = unpooled.cluster(large, 2, protect="summary", min_group_size=5).job_result
     age = next(t for t in result.traits(0) if t.column == "age")
@@ -72,7 +72,7 @@ def test_a_site_is_not_worse_described_because_its_rows_have_more_values():
     b.loc[b.index[10:], ["x0", "x1", "x2", "x3"]] = None
     result = unpooled.cluster({"a": a, "b": b}, 2).job_result
     assert result.keeps_missing
-    fits = [s["inertia_per_observed_value"] for s in result.to_json()["sites"]]
+    fits = [s["inertia_per_observed_value"] for s in result.to_dict()["sites"]]
     model = result.model()
     for fit, frame in zip(fits, (a, b), strict=True):
         table = Table.from_columns({c: frame[c].to_numpy() for c in frame})

@@ -541,7 +541,7 @@ def test_a_value_without_a_logarithm_is_an_error_that_does_not_quote_it(value, t
         tmp_path / "n",
         "--data",
         path,
-        "--log",
+        "--log-transform",
         "pay",
         "--one-row-per-person",
     ]

@@ -127,7 +127,7 @@ def test_scales_of_unknown_columns_are_all_named():
 def test_a_summary_table_has_no_ranks():
     columns = skewed()["a"]
     federation = Simulation.from_rows({"a": microaggregate(Table.from_columns(columns))})
-    with pytest.raises(InputError, match=r"--scale rank of income needs all rows.*--log income"):
+    with pytest.raises(InputError, match=r"--scale rank of income needs all rows.*--log-transform income"):
         run_protocol(agree_schema(("a",), PreparationOptions(scales=(("income", "rank"),))), federation)
 
 

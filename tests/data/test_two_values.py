@@ -102,8 +102,8 @@ def test_clusters_are_described_by_shares():
     angina = profile[profile["column"] == "angina"]
     assert set(angina["category"]) == {"1"}
     clusters = result.predict(table)
-    assert angina.set_index("cluster")["value"].to_dict() == pytest.approx(
-        {j: has[clusters == j].mean() for j in (1, 2)}
+    assert angina.set_index("label")["value"].to_dict() == pytest.approx(
+        {j: has[clusters == j].mean() for j in (0, 1)}
     )
     assert angina["overall"].tolist() == pytest.approx([has.mean()] * 2)
     assert "angina = 1" in result.job_result.distinctive_traits(0)

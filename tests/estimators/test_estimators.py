@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -227,6 +230,40 @@ def test_fit_predict_and_a_pipeline(data, labels):
     assert pipe.predict(data).shape == (len(data),)
 
 
+@pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedFuzzyCMeans])
+def test_sites_reach_the_estimator_through_a_pipeline(data, labels, estimator):
+    """By metadata routing; the same rows without it would be one site."""
+    with config_context(enable_metadata_routing=True):
+        clusterer = estimator(3, random_state=0).set_fit_request(sites=True)
+        pipe = make_pipeline(PCA(2, random_state=0), clusterer).fit(data, sites=labels)
+        assert list(pipe[-1].run_.records[0].answered) == sorted(set(map(str, labels)))
+        search = GridSearchCV(pipe, {f"{estimator.__name__.lower()}__n_clusters": [2, 3]})
+        search.fit(data, sites=labels)
+        assert list(search.best_estimator_[-1].run_.records[0].answered) == sorted(set(map(str, labels)))
+
+
+@pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedFuzzyCMeans])
+def test_what_controls_a_run_is_no_setting_of_the_model(data, labels, tmp_path, estimator):
+    assert not {"quorum", "checkpoint", "progress", "sites"} & set(estimator().get_params())
+    seen = []
+    fitted = estimator(3, random_state=0).fit(
+        data, sites=labels, checkpoint=tmp_path / "checkpoint", progress=seen.append
+    )
+    assert seen == list(fitted.history_)
+    clone(fitted).fit(data[:20])  # with other rows, the checkpoint would be refused
+
+
+def test_missing_and_text_cells_lead_to_cluster(data):
+    bad = data.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(InputError, match=r"unpooled\.cluster takes tables with missing values"):
+        model().fit(bad)
+    with pytest.raises(
+        InputError, match=r"unpooled\.cluster takes tables with missing values and categories"
+    ):
+        model().fit(np.array([["1", "x"], ["2", "y"]]))
+
+
 def test_a_fitted_model_survives_pickling_and_cloning(data, labels):
     result = model().fit(data, sites=labels)
     again = pickle.loads(pickle.dumps(result))
@@ -397,24 +434,19 @@ def test_number_of_threads_is_irrelevant(data, labels):
 
 def test_progress_and_checkpoint(data, labels, tmp_path):
     records = []
-    settings = {
-        "init": "random",
-        "n_init": 1,
-        "tol": 0.0,
-        "checkpoint": tmp_path / "run",
-        "progress": records.append,
-    }
-    first = model(**settings).fit(data, sites=labels)
+    settings = {"init": "random", "n_init": 1, "tol": 0.0}
+    how = {"sites": labels, "checkpoint": tmp_path / "run", "progress": records.append}
+    first = model(**settings).fit(data, **how)
     assert records == list(first.history_)
-    again = model(**settings).fit(data, sites=labels)
+    again = model(**settings).fit(data, **how)
     assert len(records) == len(first.history_)  # nothing was run again
     assert bits(again.run_.state) == bits(first.run_.state)
     assert again.inertia_ == first.inertia_
     with pytest.raises(CheckpointError, match="checkpoint of seed 0, this run has seed 1"):
-        model(**{**settings, "random_state": 1}).fit(data, sites=labels)
+        model(**settings, random_state=1).fit(data, **how)
     (tmp_path / "run").write_bytes((tmp_path / "run").read_bytes()[:-9])
     with pytest.raises(CheckpointError, match="truncated or was altered"):
-        model(**settings).fit(data, sites=labels)
+        model(**settings).fit(data, **how)
 
 
 def test_min_cluster_size_suppresses_and_still_clusters(data):
@@ -460,7 +492,9 @@ def test_fit_federation_with_a_silent_site(data, labels):
     result = model(scale="standard").fit_federation(LocalFederation(sites))
     assert all(r.silent == {"sea": "closed"} for r in result.history_)
     with pytest.raises(TooFewAnswersError, match=r"4 of 5 sites answered, 5 needed; missing: sea \(closed\)"):
-        model(quorum=1.0).fit_federation(LocalFederation(sites))
+        model().fit_federation(LocalFederation(sites), quorum=1.0)
+    with pytest.raises(InputError, match=r"quorum must be a share between 0 and 1, got 2\.0"):
+        model().fit_federation(LocalFederation(sites), quorum=2.0)
 
 
 def test_fit_federation_of_fewer_rows_than_clusters():
@@ -557,7 +591,6 @@ GOOD = blobs(1, n=20)[0]
         ),
         (GOOD, {"tol": -1.0}, {}, InputError, "tol must be >= 0, got -1.0"),
         (GOOD, {"participation": 0.0}, {}, InputError, "participation must be a share .* got 0.0"),
-        (GOOD, {"quorum": 2.0}, {}, InputError, "quorum must be a share between 0 and 1, got 2.0"),
         (GOOD, {"scale": "minmax"}, {}, InputError, "scale must be None or \"standard\", got 'minmax'"),
         (
             GOOD,
@@ -577,7 +610,7 @@ GOOD = blobs(1, n=20)[0]
         ),
         (GOOD, {"init": np.ones((2, 2))}, {}, InputError, r"init has shape \(2, 2\), but k=3"),
         (GOOD, {"init": np.full((3, 2), np.nan)}, {}, InputError, "init holds NaN or infinity"),
-        (GOOD, {"checkpoint": "no/such/folder/run"}, {}, InputError, "there is no folder no/such/folder"),
+        (GOOD, {}, {"checkpoint": "no/such/folder/run"}, InputError, "there is no folder no/such/folder"),
     ],
 )
 def test_bad_input_gets_a_clear_error_and_nothing_half_done(X, settings, fit, error, message):
@@ -591,8 +624,8 @@ def test_bad_input_gets_a_clear_error_and_nothing_half_done(X, settings, fit, er
 def test_without_a_seed_a_fit_goes_on_with_the_seed_of_its_checkpoint(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 2))
     path = tmp_path / "checkpoint"
-    first = FederatedKMeans(3, max_rounds=2, checkpoint=path).fit(X)
-    again = FederatedKMeans(3, max_rounds=2, checkpoint=path).fit(X)
+    first = FederatedKMeans(3, max_rounds=2).fit(X, checkpoint=path)
+    again = FederatedKMeans(3, max_rounds=2).fit(X, checkpoint=path)
     np.testing.assert_array_equal(first.cluster_centers_, again.cluster_centers_)
 
 

@@ -58,9 +58,9 @@ def test_fuzzy(m):
 
 
 def test_a_checkpoint_pays_once(tmp_path):
-    settings = {"dp": DP, "random_state": 3, "checkpoint": tmp_path / "run"}
-    first = FederatedKMeans(4, **settings).fit(X, sites=SITES)
-    again = FederatedKMeans(4, **settings).fit(X, sites=SITES)
+    model = FederatedKMeans(4, dp=DP, random_state=3)
+    first = clone(model).fit(X, sites=SITES, checkpoint=tmp_path / "run")
+    again = clone(model).fit(X, sites=SITES, checkpoint=tmp_path / "run")
     assert np.array_equal(first.cluster_centers_, again.cluster_centers_)
 
 
@@ -97,11 +97,9 @@ def test_a_forecast_warns_before_and_refuses():
     seen = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        FederatedKMeans(
-            4,
-            dp=Gaussian(0.1, lower=-15, upper=15, rows=9000),
-            progress=lambda record: seen.append(len(caught)),
-        ).fit(X)
+        FederatedKMeans(4, dp=Gaussian(0.1, lower=-15, upper=15, rows=9000)).fit(
+            X, progress=lambda record: seen.append(len(caught))
+        )
     assert seen[0] == 1  # before the first release
     assert "noise may obscure or shift some clusters" in str(caught[0].message)
     assert caught[0].filename == __file__

@@ -42,7 +42,7 @@ DP = (
     f'columns = ["age", "bmi"]\nlower = [0, 10]\nupper = [110, 60]\n{STUDIES}'
 )
 SUMMARY = f'format = 1\n[protect]\nmode = "summary"\nauto_approve = true\n{STUDIES}'
-PRIVATE = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "bmi=10:60", "--force")
+PRIVATE = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "bmi=10:60", "--accept-noise")
 
 
 def command(*words, fails=False):

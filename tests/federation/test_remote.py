@@ -118,7 +118,7 @@ def test_a_site_that_is_silent_at_the_certificate_is_named_in_it():
     done = run(job.algorithm, TransportFederation(Wire({"d": mute}, tables)), seed=4, quorum=0.5)
     result = ClusterResult(job, done)
     assert (result.proof.sites, result.proof.missing) == (("a", "b", "c"), ("d",))
-    assert "for the rows of a, b, c; d did not answer." in result.to_json()["certificate"]
+    assert "for the rows of a, b, c; d did not answer." in result.to_dict()["certificate"]
     rest = {s: tables[s] for s in "abc"}
     transform = done.state.agreement.preparation
     again = certify(Simulation.from_rows(rest), done.state.centers, effort="quick", transform=transform)

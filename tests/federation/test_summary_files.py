@@ -79,7 +79,7 @@ def place(made, tmp_path):
 def export(top, site, *words, to="heart", out=None):
     key, study = top / to / f"{to}-key.json", top / "heart" / "study.toml"
     out = out or top / "heart" / f"{site}.unpooled"
-    command("site", "export", top / site, "--to", key, "--study", study, "-o", out, "--yes", *words)
+    command("site", "export", top / site, "--recipient", key, "--study", study, "-o", out, "--yes", *words)
     return out
 
 
@@ -160,6 +160,8 @@ def test_any_method_and_certificate_from_the_same_files(made, tmp_path):
     result = unpooled.cluster(by_name, 2, n_init=2)
     assert result.k == 2
     assert result.sizes["people"].sum() > 150
+    with pytest.raises(InputError, match="holds groups of people, and labels are of rows"):
+        _ = result.labels
     with pytest.raises(InputError, match=r"is of east, and is given as site west"):
         unpooled.cluster({"west": by_name["east"]}, 2)
 
@@ -417,7 +419,17 @@ def test_without_an_answer_nobody_is_known_and_nothing_leaves(place):
     assert done.exit_code == 1
     assert "Did east read this fingerprint" in done.output
     key, study = place / "heart" / "heart-key.json", place / "heart" / "study.toml"
-    words = ["site", "export", place / "east", "--to", key, "--study", study, "-o", place / "x.unpooled"]
+    words = [
+        "site",
+        "export",
+        place / "east",
+        "--recipient",
+        key,
+        "--study",
+        study,
+        "-o",
+        place / "x.unpooled",
+    ]
     done = CliRunner().invoke(app, list(map(str, words)), input="n\n")
     assert done.exit_code == 1
     assert "by agreement" in done.output
@@ -509,7 +521,7 @@ def test_a_table_that_nobody_approved_does_not_leave(made, tmp_path):
     data = csv_of(tmp_path / "west.csv", 7, name="west")
     words = ["--no-sensitive-columns", "--data", data, "--person", "id"]
     command("site", "summarize", tmp_path / "west", *words)
-    words = ["--to", made / "heart" / "heart-key.json", "--study", made / "heart" / "study.toml"]
+    words = ["--recipient", made / "heart" / "heart-key.json", "--study", made / "heart" / "study.toml"]
     out = tmp_path / "west.unpooled"
     shown = command("site", "export", tmp_path / "west", *words, "-o", out, "--yes", fails=True)
     assert "nobody approved the summary table yet" in shown

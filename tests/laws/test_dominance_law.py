@@ -132,7 +132,7 @@ def test_what_the_rule_excludes_is_refused():
     text = template("north", "utility-15-15", consumption=("kwh",))
     assert parse(text).protect.settings().consumption == ("kwh",)
     with pytest.raises(InputError, match="is both in consumption and in log"):
-        SummarySettings(log=("kwh",), consumption=("kwh",))
+        SummarySettings(log_transform=("kwh",), consumption=("kwh",))
     with pytest.raises(InputError, match="there is no column 'gas'"):
         microaggregate(Table.from_columns({"kwh": np.arange(30.0)}), SummarySettings(consumption=("gas",)))
     with pytest.raises(PolicyError, match='consumption is for mode = "summary"'):

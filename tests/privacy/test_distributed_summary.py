@@ -115,7 +115,7 @@ def test_numbers_that_are_all_the_same_are_all_the_least():
 @pytest.mark.parametrize("seed", range(8))
 def test_the_scales_are_those_of_the_whole_to_the_last_bit_however_it_is_divided(seed, person):
     table = some_table(seed)
-    settings = SummarySettings(person=person, min_group_size=5, log=("y",) if seed % 2 else ())
+    settings = SummarySettings(person=person, min_group_size=5, log_transform=("y",) if seed % 2 else ())
     whole = make_first_summary(table, settings).scales
     for parts in (1, 2, 7):
         plan, summaries = planned(divided(table, settings, parts, seed), settings)

@@ -221,7 +221,7 @@ def runs():
         with pytest.MonkeyPatch.context() as patched:
             if name == "hardly any":
                 patched.setattr(private_kmeans, "gain_over_mean", lambda question, reply: 0.0)
-            method = Private(k=k, dp=Gaussian(epsilon, rows=n, force=True, sites_per_person=sites))
+            method = Private(k=k, dp=Gaussian(epsilon, rows=n, accept_noise=True, sites_per_person=sites))
             states[name] = run(method, Simulation.from_rows({"one": skewed(n)}), seed=1).state
     return states
 

@@ -151,7 +151,7 @@ def worlds(monkeypatch):
 
 def private(world: World, seed: int) -> list:
     """The sums of an honest run of private k-means."""
-    dp = Gaussian(EPSILON, DELTA, -1.0, 1.0, force=True, sites_per_person=world.stated)
+    dp = Gaussian(EPSILON, DELTA, -1.0, 1.0, accept_noise=True, sites_per_person=world.stated)
     method = Private(k=2, dp=dp, scale="standard")
     return [release.reply for release in run(method, world.federation(), seed=seed, name="r").state.releases]
 

@@ -19,7 +19,7 @@ ROWS = Table.from_columns({"age": 20.0 + np.arange(N) % 50, "sex": ["f", "m"] * 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"log": ("sex",)}, "column sex has no numbers, so it has no logarithm"),
+        ({"log_transform": ("sex",)}, "column sex has no numbers, so it has no logarithm"),
         ({"consumption": ("sex",)}, "column sex has no numbers, so it cannot be consumption"),
     ],
 )
@@ -30,7 +30,7 @@ def test_a_column_of_texts_has_no_logarithm_and_no_share(settings, says):
 
 def test_a_share_of_a_logarithm_is_none():
     with pytest.raises(InputError, match="column age is both in consumption and in log"):
-        SummarySettings(consumption=("age",), log=("age",))
+        SummarySettings(consumption=("age",), log_transform=("age",))
 
 
 def test_people_whose_ids_were_not_kept_get_no_registry(tmp_path):

@@ -212,7 +212,7 @@ def test_odd_names_keep_their_columns():
     with pytest.raises(InputError, match=r"two columns would be called log\(pay\)"):
         microaggregate(
             Table.from_columns({"pay": np.arange(1.0, 31), "log(pay)": np.arange(30.0)}),
-            SummarySettings(log=("pay",)),
+            SummarySettings(log_transform=("pay",)),
         )
 
 
@@ -229,11 +229,13 @@ def test_a_column_that_is_constant_but_for_a_few_is_its_median():
 
 
 def test_the_logarithm_takes_the_place_of_a_column():
-    summary = microaggregate(table(1), SummarySettings(min_group_size=5, person="who", log=("pay",)))
+    summary = microaggregate(
+        table(1), SummarySettings(min_group_size=5, person="who", log_transform=("pay",))
+    )
     assert "pay" not in summary.names
     assert "log(pay)" in summary.means
     with pytest.raises(InputError, match="lab has a value that is not above 0"):
-        microaggregate(table(1), SummarySettings(log=("lab",)))
+        microaggregate(table(1), SummarySettings(log_transform=("lab",)))
 
 
 # ---------------------------------------------------------------- laws
@@ -275,7 +277,7 @@ def raw_categories(rows: Table) -> list[str]:
 @pytest.mark.parametrize("visits", [False, True])
 def test_a_summary_table_survives_its_file_and_says_nothing_of_the_order_of_rows(seed, visits):
     rows = table(seed, visits=visits)
-    settings = SummarySettings(min_group_size=5, person="who", columns=("age",), sensitive=("sex",))
+    settings = SummarySettings(min_group_size=5, person="who", study_columns=("age",), sensitive=("sex",))
     summary = microaggregate(rows, settings, made="2026-01-02")
     again = from_csv(to_csv(summary), described(summary))
     assert again.digest == summary.digest
@@ -376,8 +378,8 @@ def test_columns_that_are_not_disclosed_do_not_make_larger_groups():
     [
         ({"min_group_size": 2}, "at least 3"),
         ({"min_group_size": True}, "at least 3"),
-        ({"columns": ("a",), "sensitive": ("a",)}, "both"),
-        ({"person": "a", "columns": ("a",)}, "identifies people"),
+        ({"study_columns": ("a",), "sensitive": ("a",)}, "both"),
+        ({"person": "a", "study_columns": ("a",)}, "identifies people"),
     ],
 )
 def test_settings_that_make_no_sense(settings, printed):

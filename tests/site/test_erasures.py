@@ -48,7 +48,7 @@ def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(plac
     table, before = patients.table(), place.digest
     place.make(
         table,
-        SummarySettings(one_row_per_person=True, min_group_size=3, columns=("age", "lab")),
+        SummarySettings(one_row_per_person=True, min_group_size=3, study_columns=("age", "lab")),
         second_table=SECOND_TABLE,
     )  # nobody was erased yet
     place.make(table, BY_ID, second_table=SECOND_TABLE)
@@ -93,7 +93,7 @@ def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answere
         patch.setattr(SummaryFolder, "_without_erased", lambda self, table, settings: table)
         place.make(
             patients.table(),
-            SummarySettings(one_row_per_person=True, min_group_size=3, columns=("age", "lab")),
+            SummarySettings(one_row_per_person=True, min_group_size=3, study_columns=("age", "lab")),
             second_table=SECOND_TABLE,
         )
     place.approve()
@@ -177,7 +177,7 @@ def test_repeated_requests_and_stages_of_sums_are_refused_after_an_erasure(place
 def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
     patients, place = Patients(), SummaryFolder(tmp_path)
     place.make(
-        patients.table(), SummarySettings(one_row_per_person=True, min_group_size=3, columns=("age",))
+        patients.table(), SummarySettings(one_row_per_person=True, min_group_size=3, study_columns=("age",))
     )  # nobody knows who is in which group
     place.approve()
     for g in (4, 3):  # a registry of its own for each

@@ -71,13 +71,19 @@ def test_the_same_data_are_recognised(north, tmp_path, way):
     elif way == "newcomers":
         write(other, range(10, 75), seed=2)
     else:
-        other, options = data, ("--only", "age,a")
+        other, options = data, ("--columns", "age,a")
     assert "--allow-second-folder" in summarize(tmp_path / "south", other, *options)
 
 
 def test_eight_tables_with_different_settings_are_not_made(north, tmp_path):
     _, data = north
-    settings = [("--only", "age,a"), ("--only", "a,b"), ("--columns", "b"), ("--log", "age"), ()]
+    settings = [
+        ("--columns", "age,a"),
+        ("--columns", "a,b"),
+        ("--study-columns", "b"),
+        ("--log-transform", "age"),
+        (),
+    ]
     settings += [("--min-group-size", str(size)) for size in (6, 7, 8)]
     for number, options in enumerate(settings):
         error = summarize(tmp_path / f"south-{number}", data, *options)

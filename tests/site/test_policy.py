@@ -73,8 +73,8 @@ WRONG = {
     '[protect]\nmode = "maybe"': r"mode must be one of summary, dp, raw, got 'maybe'",
     "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(by people and columns\) or a "
     "whole number of at least 3, got 2",
-    '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': (
-        r"\[protect\] column a is both in columns and in sensitive"
+    '[protect]\nstudy_columns = ["a"]\nsensitive = ["a"]': (
+        r"\[protect\] column a is both in study_columns and in sensitive"
     ),
     '[protect]\nmode = "dp"': r"needs a budget: \[dp\] epsilon_total",
     '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: a public upper bound",
@@ -176,9 +176,9 @@ def test_a_written_policy_says_the_same(tmp_path):
         [protect]
         min_group_size = 8
         person = "id"
-        columns = ["age", "bmi"]
+        study_columns = ["age", "bmi"]
         sensitive = ["hiv"]
-        log = ["pay"]
+        log_transform = ["pay"]
         auto_approve = true
         """
     )

@@ -111,9 +111,15 @@ def summarized(settings: SummarySettings):
 
 
 SAYS = {
-    "columns": (SummarySettings(columns=("kwh",)), "The grouping gives more weight to these columns: kwh."),
+    "study_columns": (
+        SummarySettings(study_columns=("kwh",)),
+        "The grouping gives more weight to these columns: kwh.",
+    ),
     "sensitive": (SummarySettings(sensitive=("pay",)), "The grouping ignores these columns: pay."),
-    "log": (SummarySettings(log=("pay",)), "The table holds only the logarithm of these columns: pay."),
+    "log_transform": (
+        SummarySettings(log_transform=("pay",)),
+        "The table holds only the logarithm of these columns: pay.",
+    ),
     "consumption": (
         SummarySettings(consumption=("kwh",), max_share=0.3),
         "A cell of kwh is disclosed only if nobody has more than 30% of the group's total.",

@@ -231,7 +231,9 @@ def test_an_honest_run_ends_within_its_study_and_nothing_more_is_answered(tmp_pa
     )
     sites = {name: site_at(tmp_path / name, name, *people) for name in "abc"}
     terms = {name: approved_terms(own, study=study) for name, own in sites.items()}
-    method = Private(k=2, dp=Gaussian(2.0, DELTA, [-30.0] * 2, [30.0] * 2, force=True), columns=("x", "y"))
+    method = Private(
+        k=2, dp=Gaussian(2.0, DELTA, [-30.0] * 2, [30.0] * 2, accept_noise=True), columns=("x", "y")
+    )
 
     @contextmanager
     def federation():

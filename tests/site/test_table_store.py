@@ -36,7 +36,7 @@ def rows():
 
 def test_what_is_read_is_what_was_made(rows, tmp_path):
     place = SummaryFolder(tmp_path / "north")
-    settings = SummarySettings(one_row_per_person=True, min_group_size=6, columns=("age",))
+    settings = SummarySettings(one_row_per_person=True, min_group_size=6, study_columns=("age",))
     made = place.make(rows, settings)
     assert place.read().digest == made.digest
     assert place.digest == place.about()["digest"]
@@ -142,7 +142,7 @@ def test_nothing_is_answered_before_the_summary_table_is_approved(rows, tmp_path
         ("min_group_size = 9", r"min_group_size = 9, but the summary table has groups of 5 people"),
         ('person = "patient"', r"person = 'patient', but the summary table was made with ''"),
         ('sensitive = ["sex"]', r"sensitive = "),
-        ('log = ["age"]', r"log = "),
+        ('log_transform = ["age"]', r"log_transform = "),
     ],
 )
 def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answered_from(

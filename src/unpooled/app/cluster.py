@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,21 +19,24 @@ from unpooled.app.cluster_arguments import (
     scales_of,
 )
 from unpooled.app.job import Job
-from unpooled.app.model import Model, unknown_categories
+from unpooled.app.model import Labels, Model, unknown_categories
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.progress import progress as line_of_progress
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute
-from unpooled.data import PreparationOptions
+from unpooled.app.summary_file_job import summary_files_of
+from unpooled.data import PreparationOptions, Table
 from unpooled.data.readers import Reading, read_table
 from unpooled.errors import InputError
+from unpooled.html.formatting import cluster_letter
 from unpooled.options.reading import ReadingArguments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import FloatArray, IntArray
 
 Names = str | Sequence[str]
+_ONE_TABLE = "data"  # the name of a table that is not in a mapping
 
 
 @named_in_python
@@ -62,14 +66,14 @@ def cluster(
     not_a_person: Names = (),
     sensitive: Names = (),
     diverse: Names = (),
-    log: Names = (),
+    log_transform: Names = (),
     consumption: Names = (),
     min_cluster_size: int = 5,
     epsilon: float | None = None,
     delta: float = 1e-6,
     rows: int | None = None,
     sites_per_person: int = 1,
-    force: bool = False,
+    accept_noise: bool = False,
     certify: str | None = None,
     modules: Names = (),
     out: str | Path | None = None,
@@ -138,7 +142,7 @@ def cluster(
         Sensitive columns, which do not decide who is grouped with whom.
     diverse : str or list of str
         Sensitive columns of which no group may have too many equal values.
-    log : str or list of str
+    log_transform : str or list of str
         Columns of which a summary table has only the logarithm.
     consumption : str or list of str
         Columns in which a mean that one person dominates is suppressed.
@@ -152,7 +156,7 @@ def cluster(
         The number of rows in total, unless it is secret.
     sites_per_person : int
         The most sites at which one person has a row; ``epsilon`` then protects a person.
-    force : bool
+    accept_noise : bool
         Whether to run even if the noise is too large.
     certify : str or None
         The effort of a proof how much better another clustering could be: ``"quick"``, ``"normal"`` or
@@ -187,7 +191,7 @@ def cluster(
     >>> cluster(tables, n_clusters=2).k
     2
     """
-    sites = data if isinstance(data, Mapping) else {"data": data}
+    sites = data if isinstance(data, Mapping) else {_ONE_TABLE: data}
     if not isinstance(data, Mapping) and reading.get("site_column") is None:
         raise InputError(
             'one table is one site. Name it, {"north": table}, or pass site_column="hospital" to split it'
@@ -208,7 +212,7 @@ def cluster(
             person,
             (),
             names_of("sensitive", sensitive),
-            names_of("log", log),
+            names_of("log_transform", log_transform),
             names_of("consumption", consumption),
             one_row_per_person=bool(one_row_per_person),
             not_a_person=names_of("not_a_person", not_a_person),
@@ -236,7 +240,7 @@ def cluster(
         delta=float(delta),
         rows=None if rows is None else int(rows),
         sites_per_person=int(sites_per_person),
-        force=force,
+        accept_noise=accept_noise,
         modules=names_of("modules", modules),
         certify=certify or "",
         tables=sites,
@@ -247,7 +251,7 @@ def cluster(
         check(run_output(folder), inputs=read, overwrite=overwrite)
     with line_of_progress(quiet=not verbose) as observer:
         found = execute(job, folder, observer, new=True, threads=n_threads)
-    return Result(found, _library(sites.values()))
+    return Result(found, _library(sites.values()), data)
 
 
 def _library(tables: Iterable[Any]) -> str:
@@ -262,7 +266,8 @@ def _library(tables: Iterable[Any]) -> str:
 class Result:
     """A finished clustering: its answer, tables for programs, the report for people, the model for new rows.
 
-    ``cluster`` returns it. Tables come in the caller's own library: pandas, polars or pyarrow.
+    ``cluster`` returns it. Tables come in the caller's own library: pandas, polars or pyarrow. A cluster has
+    a label, which counts from 0, the largest cluster, and a letter: A for label 0.
 
     Parameters
     ----------
@@ -270,11 +275,14 @@ class Result:
         All that is known of the run.
     library : str
         The library of the tables.
+    data : mapping or table
+        The rows that were clustered, as ``cluster`` was given them.
     """
 
-    def __init__(self, found: JobResult, library: str) -> None:
+    def __init__(self, found: JobResult, library: str, data: object) -> None:
         self.job_result = found  # all that is known of the run
         self._library = library
+        self._data = data
 
     @property
     def k(self) -> int:
@@ -292,20 +300,45 @@ class Result:
         return self.job_result.model()
 
     @property
+    def labels(self) -> Any:
+        """The label of every row of the data: (n,) from 0, the largest cluster; -1 for rows left out.
+
+        One array if the data were one table, else a dictionary with an array for each site.
+        """
+        found = {name: assigned.labels for name, assigned in self._assigned.items()}
+        return found if isinstance(self._data, Mapping) else found[_ONE_TABLE]
+
+    @property
+    def centers(self) -> Any:
+        """A table: the centre of every cluster, with columns in their own units, and shares of categories."""
+        columns: dict[str, list[Any]] = {"label": list(range(self.k)), "cluster": self._letters}
+        if isinstance(self.job_result, PrivateResult):
+            found = self.job_result
+            names, centers = found.method.columns, found.run.state.centers[found.order]
+        else:
+            model = self.model
+            outputs = model.preparation.outputs
+            names = tuple(f"{column} = {category}" if category else column for column, category in outputs)
+            centers = model.preparation.undo(model.centers)
+        for name, values in zip(names, centers.T.tolist(), strict=True):
+            columns[_free(name, columns, "column")] = values
+        return self._table(columns)
+
+    @property
     def sizes(self) -> Any:
         """A table: every cluster with its rows (or people), its share, and its rows at every site."""
         model, found = self.model, self.job_result
         total = max(float(model.sizes.sum()), 1.0)
         unit = found.unit if isinstance(found, ClusterResult) else "rows"
         columns: dict[str, list[Any]] = {
-            "cluster": list(range(1, self.k + 1)),
+            "label": list(range(self.k)),
+            "cluster": self._letters,
             unit: [float(size) for size in model.sizes],
             "share": [float(size) / total for size in model.sizes],
         }
         if isinstance(found, ClusterResult) and not found.job.aggregate_only:
             for i, site in enumerate(found.description.sites):
-                name = site if site not in columns else f"site {site}"
-                columns[name] = [found.size_at(i, j) for j in range(self.k)]
+                columns[_free(site, columns, "site")] = [found.size_at(i, j) for j in range(self.k)]
         return self._table(columns)
 
     @property
@@ -319,18 +352,18 @@ class Result:
             state, order = self.job_result.run.state, self.job_result.order
             names = self.job_result.method.columns
             cells = [
-                (i + 1, name, float(state.centers[j][c]))
+                (i, cluster_letter(i), name, float(state.centers[j][c]))
                 for i, j in enumerate(order)
                 for c, name in enumerate(names)
             ]
-            return self._table(
-                dict(zip(("cluster", "column", "value"), map(list, zip(*cells, strict=True)), strict=True))
-            )
+            heads = ("label", "cluster", "column", "value")
+            return self._table(dict(zip(heads, map(list, zip(*cells, strict=True)), strict=True)))
         assert isinstance(self.job_result, ClusterResult)
-        traits = [(j + 1, t) for j in range(self.k) for t in self.job_result.traits(j)]
+        traits = [(j, t) for j in range(self.k) for t in self.job_result.traits(j)]
         return self._table(
             {
-                "cluster": [j for j, _ in traits],
+                "label": [j for j, _ in traits],
+                "cluster": [cluster_letter(j) for j, _ in traits],
                 "column": [t.column for _, t in traits],
                 "category": [t.category or None for _, t in traits],
                 **{f: [getattr(t, f) for _, t in traits] for f in ("value", "spread", "overall", "effect")},
@@ -339,12 +372,22 @@ class Result:
 
     @named_in_python
     def predict(self, table: object) -> IntArray:
-        """Return the cluster of every row of a new table, from 1, the largest; 0 for rows left out."""
-        job = self.job_result.job
-        rows = read_table(table, self.model.reading(job.reading), "new rows")
+        """Return the label of every row of a new table.
+
+        Parameters
+        ----------
+        table : table
+            Rows with the columns of the model, of any kind that ``cluster`` takes.
+
+        Returns
+        -------
+        ndarray of int, of shape (n,)
+            Labels from 0, the largest cluster; -1 for rows that are left out.
+        """
+        rows = self._read(table, "new rows")
         for sentence in unknown_categories(self.model, rows):
             warnings.warn(sentence, stacklevel=3)
-        return self.model.predict(rows, lacking=job.preparation_options.columns == "any").clusters
+        return self._assign(rows).labels
 
     @named_in_python
     def memberships(self, table: object) -> FloatArray:
@@ -365,13 +408,29 @@ class Result:
         InputError
             If the method was not ``"fuzzy"``.
         """
-        return self.model.memberships(
-            read_table(table, self.model.reading(self.job_result.job.reading), "new rows")
-        )
+        return self.model.memberships(self._read(table, "new rows"))
 
     @named_in_python
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the report, one HTML file, and return its path; ``overwrite`` replaces an existing file."""
+        """Write the report, one HTML file that opens offline.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+        overwrite : bool
+            Whether an existing file may be replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        InputError
+            If the run was private, or the file exists already.
+        """
         page, target = self.job_result.report(), Path(path)
         if page is None:
             raise InputError("there is no report with epsilon: it would need sums without noise")
@@ -380,9 +439,46 @@ class Result:
         write_atomically(target, page.encode(), shared=True)
         return target
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the result for programs, as ``unpooled fit --json`` prints it."""
-        return self.job_result.to_json()
+        return self.job_result.to_dict()
+
+    def to_frame(self) -> Any:
+        """Return a table of all rows that were clustered: site, row, label, cluster and distance.
+
+        ``row`` is the position of the row in its table, from 0; ``distance`` is that to the centre in
+        prepared columns. If the data were one table there is no column ``site``.
+        """
+        columns: dict[str, list[Any]] = {n: [] for n in ("site", "row", "label", "cluster", "distance")}
+        for name, (labels, distances) in self._assigned.items():
+            columns["site"] += [name] * len(labels)
+            columns["row"] += range(len(labels))
+            columns["label"] += labels.tolist()
+            columns["cluster"] += [cluster_letter(j) if j >= 0 else None for j in labels.tolist()]
+            columns["distance"] += distances.tolist()
+        if not isinstance(self._data, Mapping):
+            del columns["site"]
+        return self._table(columns)
+
+    @cached_property
+    def _assigned(self) -> dict[str, Labels]:
+        """The label and the distance of every row of the data, by site."""
+        job = self.job_result.job
+        if files := summary_files_of(job):
+            raise InputError(f"{files[0]} holds groups of people, and labels are of rows: the site has them")
+        tables = (job.tables or {}).items()
+        return {name: self._assign(self._read(table, name)) for name, table in tables}
+
+    def _read(self, table: object, name: str) -> Table:
+        return read_table(table, self.model.reading(self.job_result.job.reading), name)
+
+    def _assign(self, rows: Table) -> Labels:
+        options = self.job_result.job.preparation_options
+        return self.model.predict(rows, lacking=options.columns == "any")
+
+    @property
+    def _letters(self) -> list[str]:
+        return [cluster_letter(j) for j in range(self.k)]
 
     def _table(self, columns: dict[str, list[Any]]) -> Any:
         if self._library == "pandas":
@@ -404,17 +500,35 @@ class Result:
         assert isinstance(self.job_result, ClusterResult)
         sizes = self.job_result.sizes
         apart = [
-            [str(j + 1), f"{sizes[j]:.0f}", self.job_result.distinctive_traits(j)] for j in range(self.k)
+            [cluster_letter(j), f"{sizes[j]:.0f}", self.job_result.distinctive_traits(j)]
+            for j in range(self.k)
         ]
         return ["cluster", self.job_result.unit, "what sets it apart"], apart
 
+    @property
+    def _warnings(self) -> tuple[str, ...]:
+        return self.job_result.warnings if isinstance(self.job_result, ClusterResult) else ()
+
     def __repr__(self) -> str:
         head, rows = self._rows()
-        return "\n".join([self.headline, *("  ".join(row) for row in [head, *rows])])
+        warnings = [f"warning: {text}" for text in self._warnings]
+        return "\n".join([self.headline, *("  ".join(row) for row in [head, *rows]), *warnings])
 
     def _repr_html_(self) -> str:
         from unpooled.html.rendering import render
 
         head, rows = self._rows()
         left = (0,) if isinstance(self.job_result, PrivateResult) else (0, 2)
-        return render("notebook.html", headline=self.headline, head=head, rows=rows, left=left)
+        return render(
+            "notebook.html",
+            headline=self.headline,
+            head=head,
+            rows=rows,
+            left=left,
+            warnings=self._warnings,
+        )
+
+
+def _free(name: str, columns: Mapping[str, Any], kind: str) -> str:
+    """Return a name for a column of a table: with its kind before it if the name is taken."""
+    return name if name not in columns else f"{kind} {name}"

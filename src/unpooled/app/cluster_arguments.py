@@ -96,12 +96,11 @@ _ARGUMENTS = {
     *(name.replace("_", "-") for name in ReadingArguments.__annotations__),
     "outcomes", "columns", "scale", "bounds", "missing", "min-category-share", "method",
     "restarts", "max-rounds", "seed", "secure", "polish", "exact-sums", "protect", "min-group-size", "person",
-    "one-row-per-person", "not-a-person", "sensitive", "diverse", "log", "consumption", "min-cluster-size",
-    "epsilon", "delta", "rows", "sites-per-person", "force", "overwrite",
-    "certify",
+    "one-row-per-person", "not-a-person", "sensitive", "diverse", "log-transform", "consumption",
+    "min-cluster-size", "epsilon", "delta", "rows", "sites-per-person", "accept-noise", "overwrite", "certify",
 }  # fmt: skip
 _PYTHON_NAMES = {"restarts": "n_init", "seed": "random_state"}  # where scikit-learn has a name
-_FLAGS = ("one-row-per-person", "secure", "exact-sums", "force", "overwrite")
+_FLAGS = ("one-row-per-person", "secure", "exact-sums", "accept-noise", "overwrite")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
 _NO_VALUE = re.compile(
     r"(?:names?|takes?|reads?|leaves?|decides?|lets?|is|are|asks?|does|must|makes?|needs?|works?|would|and|"

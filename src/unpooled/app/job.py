@@ -93,7 +93,7 @@ class Job:
     delta: float = 1e-6
     rows: int | None = None  # number of rows in total, unless it is secret
     sites_per_person: int = 1  # the most sites at which a person that epsilon protects has a row
-    force: bool = False
+    accept_noise: bool = False
     remote: RemoteRunOptions | None = None  # None: the files are sites in this process
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     certify: str = ""  # the effort of a certificate; "": none
@@ -125,18 +125,21 @@ class Job:
             if summary != SummarySettings():
                 raise InputError(
                     "--min-group-size, --person, --one-row-per-person, --not-a-person, --sensitive, "
-                    "--diverse, --log and --consumption are options of summary tables. Add --protect summary."
+                    "--diverse, --log-transform and --consumption are options of summary tables. Add "
+                    "--protect summary."
                 )
             summary = None
         if summary is not None:
-            outcomes = tuple(f"log({n})" if n in summary.log else n for n in preparation_options.outcomes)
+            outcomes = tuple(
+                f"log({n})" if n in summary.log_transform else n for n in preparation_options.outcomes
+            )
             preparation_options = dataclasses.replace(preparation_options, outcomes=outcomes)
         if not isinstance(preparation_options.columns, str):
             read = (*preparation_options.columns, *preparation_options.outcomes)
             reading = dataclasses.replace(reading, columns=read)
             if summary is not None:  # groups depend on the columns, some of which the table renames
-                log, names = summary.log, preparation_options.columns
-                summary = dataclasses.replace(summary, columns=names)
+                log, names = summary.log_transform, preparation_options.columns
+                summary = dataclasses.replace(summary, study_columns=names)
                 names = tuple(f"log({name})" if name in log else name for name in names)
                 preparation_options = dataclasses.replace(preparation_options, columns=names)
         begun = datetime.now(UTC).date().isoformat()
@@ -280,7 +283,7 @@ class Job:
             ("--not-a-person", ",".join(self.summary.not_a_person) if self.summary else "", ""),
             ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
             ("--diverse", ",".join(self.summary.diverse) if self.summary else "", ""),
-            ("--log", ",".join(self.summary.log) if self.summary else "", ""),
+            ("--log-transform", ",".join(self.summary.log_transform) if self.summary else "", ""),
             ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
             ("--min-cluster-size", self.minimum if self.protect == "raw" else 5, 5),
             ("--seed", self.seed, None),
@@ -298,7 +301,7 @@ class Job:
         words += ["--one-row-per-person"] if self.summary and self.summary.one_row_per_person else []
         words += ["--secure"] if self.secure else []
         words += ["--exact-sums"] if self.exact_sums else []
-        words += ["--force"] if self.force else []
+        words += ["--accept-noise"] if self.accept_noise else []
         for module in self.modules:
             words += ["--module", module]
         for name, low, high in w.bounds:

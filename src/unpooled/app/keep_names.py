@@ -8,6 +8,7 @@ from unpooled.app.names import Names
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import InputError
+from unpooled.html.formatting import cluster_letter
 
 
 def read_names(path: Path) -> Names | ClusterResult:
@@ -33,9 +34,9 @@ def with_names(result: JobResult, given: Names | ClusterResult) -> JobResult:
     if not isinstance(result, ClusterResult):
         return replace(result, names=Names(given.names.columns))
     clusters = {
-        str(match.new + 1): given.names.clusters[str(match.old + 1)]
+        cluster_letter(match.new): given.names.clusters[cluster_letter(match.old)]
         for match in match_clusters(given, result).matched
-        if str(match.old + 1) in given.names.clusters
+        if cluster_letter(match.old) in given.names.clusters
     }
     return replace(result, names=Names(given.names.columns, clusters))
 
@@ -43,7 +44,7 @@ def with_names(result: JobResult, given: Names | ClusterResult) -> JobResult:
 def check_names(result: ClusterResult, names: Names) -> None:
     """Raise InputError for names of columns or clusters that a result does not have."""
     columns = {*result.agreement.columns, *(o.column for o in result.outcomes)}
-    shown = {str(j + 1) for j in range(result.k)}
+    shown = {cluster_letter(j) for j in range(result.k)}
     for section, keys, known in (("column", names.columns, columns), ("cluster", names.clusters, shown)):
         if odd := [key for key in keys if key not in known]:
             raise InputError(f"the run has no {section} {odd[0]}; it has {', '.join(sorted(known))}")

@@ -29,9 +29,9 @@ _NAME, _FORMAT = b"unpooled model ", "format "
 
 
 class Labels(NamedTuple):
-    """The cluster of every row of a table, and its distance to the centre."""
+    """The label of every row of a table, and its distance to the centre."""
 
-    clusters: IntArray  # (n,) from 1, the largest cluster; 0 for a row that is left out
+    labels: IntArray  # (n,) from 0, the largest cluster; -1 for a row that is left out
     distances: FloatArray  # (n,) to the centre, over the prepared columns that the row has; nan if left out
 
 
@@ -67,13 +67,13 @@ class Model(Message):
         may_lack = lacking and self.preparation.keeps_missing and len(absent) < len(self.preparation.kinds)
         if absent and not may_lack:
             raise InputError(f"the model needs the columns {', '.join(absent)}, which the table lacks")
-        clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
+        labels, distances = np.full(len(table), -1, dtype=np.int64), np.full(len(table), np.nan)
         keep = self.preparation.rows_used(table)
         if keep.any():
             nearest = nearest_observed if self.preparation.keeps_missing else kernels.nearest
-            labels, squared = nearest(self.preparation.apply(table), self.centers, threads=2)
-            clusters[keep], distances[keep] = labels + 1, np.sqrt(squared)
-        return Labels(clusters, distances)
+            labels[keep], squared = nearest(self.preparation.apply(table), self.centers, threads=2)
+            distances[keep] = np.sqrt(squared)
+        return Labels(labels, distances)
 
     def memberships(self, table: Table) -> FloatArray:
         """Return the memberships (n, k) of every row in fuzzy clusters; nan for a row that is left out.

@@ -9,13 +9,13 @@ from typing import Any
 from unpooled.errors import InputError
 
 _EXAMPLE = (
-    '[columns] with lines such as bmi = "Body mass index", and [clusters] with 1 = "Younger, no angina"'
+    '[columns] with lines such as bmi = "Body mass index", and [clusters] with A = "Younger, no angina"'
 )
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of columns, and of clusters by their number as it is shown."""
+    """The names of columns, and of clusters by their letter."""
 
     columns: dict[str, str] = field(default_factory=dict)
     clusters: dict[str, str] = field(default_factory=dict)
@@ -24,9 +24,9 @@ class Names:
         """Return the name of a column, its own if it was given none."""
         return self.columns.get(name, name)
 
-    def cluster(self, shown: str) -> str:
-        """Return the name of a cluster, its number if it was given none."""
-        return self.clusters.get(shown, shown)
+    def cluster(self, letter: str) -> str:
+        """Return the name of a cluster, its letter if it was given none."""
+        return self.clusters.get(letter, letter)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

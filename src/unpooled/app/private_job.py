@@ -69,7 +69,7 @@ def private_method(job: "Job") -> Private:
             np.array(lower),
             np.array(upper),
             job.rows,
-            job.force,
+            job.accept_noise,
             job.sites_per_person,
         ),
         scale=_SCALES[job.preparation_options.scale],

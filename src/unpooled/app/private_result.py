@@ -14,7 +14,7 @@ from unpooled.app.model import Model
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
 from unpooled.data import Preparation
-from unpooled.html.formatting import counted, figure
+from unpooled.html.formatting import cluster_letter, counted, figure
 from unpooled.privacy import Forecast
 from unpooled.privacy.dp.gaussian import privacy_unit
 from unpooled.protocol.run_loop import Run
@@ -94,11 +94,11 @@ class PrivateResult(JobResult):
         """Return a table: cluster, rows, the centre in each column's own unit."""
         state = self.run.state
         return [
-            [str(i + 1), f"{state.sizes[j]:.0f}", *(figure(float(x)) for x in state.centers[j])]
+            [cluster_letter(i), f"{state.sizes[j]:.0f}", *(figure(float(x)) for x in state.centers[j])]
             for i, j in enumerate(self.order)
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the result for programs; nan becomes null."""
         state, expected = self.run.state, self.forecast
         columns = self.method.columns
@@ -115,7 +115,8 @@ class PrivateResult(JobResult):
             "warning": expected.warning,
             "clusters": [
                 {
-                    "cluster": i + 1,
+                    "label": i,
+                    "cluster": cluster_letter(i),
                     "rows": float(state.sizes[j]),
                     "center": dict(zip(columns, map(float, state.centers[j]), strict=True)),
                 }

@@ -19,7 +19,7 @@ from unpooled.data.schema import some
 from unpooled.evaluation import AnalysisState, Choice, Description
 from unpooled.evaluation.analysis import ALL_SITES
 from unpooled.evaluation.outcome_differences import Outcome, outcomes_by_cluster
-from unpooled.html.formatting import counted, natural_order
+from unpooled.html.formatting import cluster_letter, counted, natural_order
 from unpooled.optimality.certificate import Certificate, certificate_from_parts
 from unpooled.protocol.run_loop import Run
 from unpooled.typing import FloatArray
@@ -48,7 +48,7 @@ class JobResult(ABC):
         return ""
 
     @abstractmethod
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the result for programs; nan becomes null."""
 
     @property
@@ -317,7 +317,7 @@ class ClusterResult(JobResult):
         """What was found, and how well it is supported."""
         d, n = self.description, self.agreement.used
         shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}" for size in self.sizes)
-        everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
+        everywhere = [j for j in range(self.k) if (d.sizes[:, j] > 0).all()]
         places = _places(
             d, self.k, everywhere, self.sites_with_minimum, grouped=self.agreement.from_summaries
         )
@@ -362,7 +362,7 @@ class ClusterResult(JobResult):
 
         return page(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the result for programs; nan becomes null."""
         from unpooled.app.export.json_result import result_json
 
@@ -433,11 +433,11 @@ def _places(
         return "there is one site"
     if len(everywhere) == k:
         return "every cluster is found at every site" if k > 1 else "it is found at every site"
-    some = [j for j in range(k) if j + 1 not in everywhere]
+    some = [j for j in range(k) if j not in everywhere]
     by_sites: dict[tuple[str, ...], list[str]] = {}
     for j in some:
         sites = tuple(s for i, s in enumerate(d.sites) if d.sizes[i, j] > 0)
-        by_sites.setdefault(sites, []).append(str(j + 1))
+        by_sites.setdefault(sites, []).append(cluster_letter(j))
     parts, listed = [], list(by_sites.items())[:3]
     for sites, clusters in listed:
         where = " and ".join(sites) if len(sites) <= 2 else f"{len(sites)} of {len(d.sites)} sites"
@@ -445,8 +445,8 @@ def _places(
             site.isdigit() for site in sites
         ):  # "only at 3" would be a number of sites
             where = f"{'sites' if len(sites) > 1 else 'site'} {where}"
-        numbers = f"{', '.join(clusters[:-1])} and {clusters[-1]}" if len(clusters) > 1 else clusters[0]
-        which = f"cluster{'s' if len(clusters) > 1 else ''} {numbers}"
+        letters = f"{', '.join(clusters[:-1])} and {clusters[-1]}" if len(clusters) > 1 else clusters[0]
+        which = f"cluster{'s' if len(clusters) > 1 else ''} {letters}"
         parts.append(f"{which} only at {where}" if sites else f"{which} at no site")
     rest = len(some) - sum(len(clusters) for _, clusters in listed)
     more = f" and {rest} more are not everywhere" if rest else ""

@@ -114,7 +114,7 @@ class RunFolder:
             write_atomically(self.report, page.encode(), shared=True)
         if result.names != NO_NAMES:
             self._write_json(self.names, result.names.to_json())
-        self._write_json(self.result, result.to_json())
+        self._write_json(self.result, result.to_dict())
 
     def _write_json(self, path: Path, value: object) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"

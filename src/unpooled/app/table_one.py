@@ -8,7 +8,7 @@ from unpooled.app.names import Names
 from unpooled.app.result import ClusterResult
 from unpooled.app.traits import Trait
 from unpooled.errors import InputError
-from unpooled.html.formatting import figure, percent
+from unpooled.html.formatting import cluster_letter, figure, percent
 from unpooled.html.rendering import render
 from unpooled.storage.spreadsheet import csv_text
 
@@ -24,7 +24,7 @@ def table_one(result: ClusterResult, names: Names) -> list[list[str]]:
     """
     k = range(result.k)
     sizes = [float(size) for size in result.sizes]
-    head = ["", *(f"{names.cluster(str(j + 1))} (n = {sizes[j]:,.0f})" for j in k)]
+    head = ["", *(f"{names.cluster(cluster_letter(j))} (n = {sizes[j]:,.0f})" for j in k)]
     head += [f"all (n = {sum(sizes):,.0f})", *([_SMD] if result.k > 1 else [])]
     rows = [head]
     by_cluster = [{(t.column, t.category): t for t in result.traits(j)} for j in k]

@@ -31,7 +31,8 @@ def check_rows(schemas: Mapping[SiteId, Schema], shapes: dict[str, str]) -> None
         name, shape = next(iter(shapes.items()))
         raise InputError(
             f"--scale {shape} of {', '.join(shapes)} needs all rows of a site; {', '.join(other)} has a "
-            f"summary table, or suppresses small groups. A summary table can hold logarithms (--log {name})"
+            f"summary table, or suppresses small groups. A summary table can hold logarithms "
+            f"(--log-transform {name})"
         )
 
 

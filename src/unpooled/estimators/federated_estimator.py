@@ -23,8 +23,8 @@ from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
 from unpooled.privacy.secure_sum import SecureSums, secure_sums, threshold_for
-from unpooled.protocol import checkpoint
 from unpooled.protocol.algorithm import Algorithm, Steps, Transform, transformed
+from unpooled.protocol.checkpoint import load
 from unpooled.protocol.exchange import Federation, RoundLog, run_protocol
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord, Run, run
@@ -33,6 +33,7 @@ from unpooled.typing import FloatArray, Rows
 if TYPE_CHECKING:
     from unpooled.privacy.microaggregation import SummarySettings
 
+Progress = Callable[[RoundRecord], None]
 RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
@@ -45,9 +46,6 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     participation: float | None
     scale: str | None
     random_state: RandomState
-    quorum: float
-    checkpoint: str | Path | None
-    progress: Callable[[RoundRecord], None] | None
     n_threads: int | None
     secure: bool | SecureSums
     run_: Run[Any]
@@ -71,7 +69,16 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     # ------------------------------------------------------------ fitting
 
-    def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sites: Any = None,
+        sample_weight: Any = None,
+        checkpoint: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Simulate sites in this process, and cluster their rows.
 
         Parameters
@@ -83,10 +90,19 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             The label of each row's site; None: all rows are at one site.
         sample_weight : array (n,), mapping or sequence of arrays, or None
             The weights of the rows, in the form of ``X``.
+        checkpoint : path or None
+            Write the state there after every round, and go on from it if it exists.
+        progress : callable or None
+            Called with every round's RoundRecord.
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        InputError
+            If a setting or the rows cannot be used, with the site, the row and the column.
         """
         algorithm = self._algorithm()
         site_rows = self._rows_by_site(X, sites, sample_weight)
@@ -118,7 +134,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 secure=secure,
             )
         )
-        self._run(algorithm, federation)
+        self._run(algorithm, federation, checkpoint=checkpoint, progress=progress)
         names = sorted(site_rows.rows)
         assignments = [
             kernels.nearest(
@@ -166,28 +182,64 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             {name: np.nan_to_num(summary.within) for name, summary in tables_by_site.items()},
         )
 
-    def fit_federation(self, federation: Federation) -> Self:
-        """Cluster the rows of a federation's sites. The rows stay there, so there are no ``labels_``."""
+    def fit_federation(
+        self,
+        federation: Federation,
+        *,
+        quorum: float = 0.5,
+        checkpoint: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Cluster the rows of a federation's sites. The rows stay there, so there are no ``labels_``.
+
+        Parameters
+        ----------
+        federation : Federation
+            The sites, such as a ``LocalFederation``.
+        quorum : float
+            Share of the asked sites that must answer.
+        checkpoint : path or None
+            Write the state there after every round, and go on from it if it exists.
+        progress : callable or None
+            Called with every round's RoundRecord.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If ``secure`` is set and the federation has no secure sums.
+        """
         if secure_sums(self.secure) is not None and not federation.secure:
             raise InputError("secure needs a federation with secure=SecureSums(), and this one has none")
-        self._run(self._algorithm(), federation)
+        self._run(self._algorithm(), federation, quorum=quorum, checkpoint=checkpoint, progress=progress)
         self.n_features_in_ = self.cluster_centers_.shape[1]
         return self
 
-    def _run(self, algorithm: Algorithm[Any], federation: Federation) -> None:
+    def _run(
+        self,
+        algorithm: Algorithm[Any],
+        federation: Federation,
+        *,
+        quorum: float = 0.5,
+        checkpoint: str | Path | None,
+        progress: Progress | None,
+    ) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
             if federation.secure:
                 noises /= threshold_for(len(federation.sites))
             _warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises), 4)
-        seed = self._seed()
+        seed = self._seed(checkpoint)
         done: Run[Any] = run(
             algorithm,
             federation,
             seed=seed,
-            checkpoint=self.checkpoint,
-            quorum=self.quorum,
-            progress=self.progress,
+            checkpoint=checkpoint,
+            quorum=quorum,
+            progress=progress,
         )
         state = done.state
         if isinstance(algorithm, Private):
@@ -198,7 +250,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         steps = transformed(self.scaling_, self._scored(tuple(sorted(federation.sites)), scaled))
         number, round_log = done.rounds + 1, RoundLog()
         score, mass = run_protocol(
-            steps, federation, run=done.id, seed=seed, number=number, quorum=self.quorum, round_log=round_log
+            steps, federation, run=done.id, seed=seed, number=number, quorum=quorum, round_log=round_log
         )
         closing = RoundRecord(number, 0.0, score, round_log.exchanges, round_log.sent, round_log.silent)
         self.run_ = replace(done, closing=closing)
@@ -355,10 +407,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _raw_minimum(self) -> int:
         return 5 if self.min_cluster_size is None else int(self.min_cluster_size)
 
-    def _seed(self) -> int:
+    def _seed(self, checkpoint: str | Path | None) -> int:
         if self.random_state is None:
-            if self.checkpoint is not None and Path(self.checkpoint).exists():
-                return checkpoint.load(Path(self.checkpoint)).seed  # the checkpoint needs the seed of its run
+            if checkpoint is not None and Path(checkpoint).exists():
+                return load(Path(checkpoint)).seed  # the checkpoint needs the seed of its run
             return secrets.randbits(63)
         if isinstance(self.random_state, int | np.integer):
             if self.random_state < 0:

@@ -1,8 +1,6 @@
 """``FederatedFuzzyCMeans(...).fit(X, sites=...)``."""
 
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.algorithm import Algorithm, Steps, total
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums, check_m
-from unpooled.protocol.run_loop import RoundRecord
 from unpooled.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -57,8 +54,6 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     participation, protect, min_cluster_size, scale, random_state, n_threads, secure, dp
         As in FederatedKMeans. The size of a cluster is its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
-    quorum, checkpoint, progress
-        As in FederatedKMeans.
 
     Attributes
     ----------
@@ -95,9 +90,6 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         min_cluster_size: int | None = None,
         scale: str | None = None,
         random_state: RandomState = None,
-        quorum: float = 0.5,
-        checkpoint: str | Path | None = None,
-        progress: Callable[[RoundRecord], None] | None = None,
         n_threads: int | None = None,
         secure: bool | SecureSums = False,
         dp: Gaussian | None = None,
@@ -116,9 +108,6 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.min_cluster_size = min_cluster_size
         self.scale = scale
         self.random_state = random_state
-        self.quorum = quorum
-        self.checkpoint = checkpoint
-        self.progress = progress
         self.n_threads = n_threads
         self.secure = secure
         self.dp = dp

@@ -1,9 +1,7 @@
 """``FederatedKMeans(...).fit(X, sites=...)``."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.algorithm import Algorithm, Steps, total
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
-from unpooled.protocol.run_loop import RoundRecord
 from unpooled.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -61,12 +58,6 @@ class FederatedKMeans(FederatedClusterer):
     scale : None or "standard"
         Standardise the columns over all sites, by two totals.
     random_state : int, RandomState or None
-    quorum : float
-        Share of the asked sites that must answer.
-    checkpoint : path or None
-        Write the state there after every round, and go on from it if it exists.
-    progress : callable or None
-        Called with every round's RoundRecord.
     n_threads : int or None
         Threads for simulated sites; None takes all cores.
     secure : bool or SecureSums
@@ -121,9 +112,6 @@ class FederatedKMeans(FederatedClusterer):
         min_cluster_size: int | None = None,
         scale: str | None = None,
         random_state: RandomState = None,
-        quorum: float = 0.5,
-        checkpoint: str | Path | None = None,
-        progress: Callable[[RoundRecord], None] | None = None,
         n_threads: int | None = None,
         secure: bool | SecureSums = False,
         polish: int = 1,
@@ -140,9 +128,6 @@ class FederatedKMeans(FederatedClusterer):
         self.min_cluster_size = min_cluster_size
         self.scale = scale
         self.random_state = random_state
-        self.quorum = quorum
-        self.checkpoint = checkpoint
-        self.progress = progress
         self.n_threads = n_threads
         self.secure = secure
         self.polish = polish

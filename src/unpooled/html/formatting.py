@@ -5,6 +5,19 @@ import re
 from collections.abc import Iterable, Sequence
 
 
+def cluster_letter(label: int) -> str:
+    """Return the letter that names a cluster to people; its label, in Python and in files, counts from 0.
+
+    >>> cluster_letter(0), cluster_letter(25), cluster_letter(26)
+    ('A', 'Z', 'AA')
+    """
+    letters = ""
+    while label >= 0:
+        label, last = label // 26 - 1, label % 26
+        letters = chr(ord("A") + last) + letters
+    return letters
+
+
 def listed(names: Sequence[str], max_items: int = 6) -> str:
     """Return the first names, and how many more there are.
 

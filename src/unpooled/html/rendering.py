@@ -19,7 +19,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from unpooled.html.formatting import counted, figure, listed, percent, size
+from unpooled.html.formatting import cluster_letter, counted, figure, listed, percent, size
 from unpooled.html.svg import colour
 
 FOLDER = Path(__file__).parent / "templates"
@@ -54,6 +54,7 @@ def _environment(folders: tuple[Path, ...]) -> Environment:
     made.filters.update(
         bytes=size,
         clock=_clock,
+        cluster_letter=cluster_letter,
         colour=colour,
         counted=counted,
         figure=figure,

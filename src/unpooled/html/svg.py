@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from markupsafe import Markup
 
 Point = tuple[float, float]
-_PALETTE = 8  # colours of clusters; clusters beyond these repeat the colours and differ by their number
+_PALETTE = 8  # colours of clusters; clusters beyond these repeat the colours and differ by their letter
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:

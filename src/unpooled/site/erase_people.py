@@ -27,27 +27,66 @@ class Erasure(NamedTuple):
     emptied: tuple[Path, ...]  # folders of earlier tables that were deleted
 
 
+class PlannedErasure(NamedTuple):
+    """The effect that an erasure would have."""
+
+    groups: int  # that would be withdrawn
+    people: int  # in these groups
+    left: int  # people who would stay disclosed
+    never_disclosed: tuple[str, ...]  # ids of people who were never disclosed
+
+
+def plan_erasure(place: SummaryFolder, ids: Iterable[str], *, block_unknown: bool = False) -> PlannedErasure:
+    """Return the effect of an erasure, and write nothing; InputError as from ``erase``."""
+    check_registered(place)
+    with Registry.open(place.folder) as people:
+        check_current(place, people)
+        found = _find(place, people, ids, block_unknown)
+        history = people.history()
+    return PlannedErasure(
+        len(found.groups),
+        sum(len(history.groups[n].members) for n in found.groups),
+        sum(len(history.groups[n].members) for n in history.live - found.groups),
+        found.unknown,
+    )
+
+
+class _Found(NamedTuple):
+    """People in the registry."""
+
+    who: tuple[str, ...]  # their keyed digests
+    groups: set[int]  # the groups in the summary table that they are in
+    unknown: tuple[str, ...]  # ids of people who were never disclosed
+
+
+def _find(place: SummaryFolder, people: Registry, ids: Iterable[str], block_unknown: bool) -> _Found:
+    """Return people in the registry; InputError for an id that is empty or, unless wanted, unknown."""
+    requested = tuple(dict.fromkeys(ids))
+    if not requested or not all(person.strip() for person in requested):
+        raise InputError("an id is empty. Give the ids of the people as they are in the file.")
+    history = people.history()
+    who = {person: people.person(person) for person in requested}
+    unknown = tuple(person for person in requested if not history.groups_of(who[person]))
+    if unknown and not block_unknown:
+        raise InputError(
+            f"{place.folder}: never disclosed, so not known here: {', '.join(unknown)}. Nobody was "
+            "erased. Correct the ids, or use --block-unknown to keep these ids out of later tables too."
+        )
+    groups = {n for one in who.values() if (n := history.live_group(one)) is not None}
+    return _Found(tuple(who.values()), groups, unknown)
+
+
 def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unknown: bool = False) -> Erasure:
     """Withdraw the groups of some people at once, and never disclose these people again.
 
     The new summary table is the old one without these rows, so it is approved if the old one was. InputError
     if one of the people was never disclosed, unless ``block_unknown`` keeps such ids out of later tables.
     """
-    requested = tuple(dict.fromkeys(ids))
-    if not requested or not all(person.strip() for person in requested):
-        raise InputError("an id is empty. Give the ids of the people as they are in the file.")
     settings = check_registered(place)
     with Registry.open(place.folder) as people:
         check_current(place, people)
         history, scales = people.history(), people.scales
-        who = {person: people.person(person) for person in requested}
-        unknown = [person for person in requested if not history.groups_of(who[person])]
-        if unknown and not block_unknown:
-            raise InputError(
-                f"{place.folder}: never disclosed, so not known here: {', '.join(unknown)}. Nobody was "
-                "erased. Correct the ids, or use --block-unknown to keep these ids out of later tables too."
-            )
-        groups = {n for one in who.values() if (n := history.live_group(one)) is not None}
+        who, groups, unknown = _find(place, people, ids, block_unknown)
         approval = json.loads((place.path / APPROVED).read_text(encoding="utf-8")) if place.approved else None
         with people.transaction():
             digest = ""
@@ -59,11 +98,11 @@ def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unkno
                 shutil.rmtree(place.renewal, ignore_errors=True)
             entry = os.urandom(16).hex()
             Erasures(place.folder).begin(entry, len(groups), by)  # running sites stop
-            people.erase(who.values(), digest, by, entry)
+            people.erase(who, digest, by, entry)
         emptied = place.recover()
     return Erasure(
         len(groups),
         sum(len(history.groups[n].members) for n in groups),
-        tuple(unknown),
+        unknown,
         emptied,
     )

@@ -26,11 +26,11 @@ mode = {mode}\t# summary: a summary table | dp: differential privacy | raw: exac
 min_group_size = {min_group_size}\t# summary: fewest people in a group; 0: by people and columns
 person = {person}\t# summary: the column that identifies people
 one_row_per_person = {one_row_per_person}\t# summary: declare that every row is a different person
-columns = {columns}\t# summary: columns that studies are about
+study_columns = {study_columns}\t# summary: columns that studies are about
 sensitive = {sensitive}\t# summary: columns that do not decide who is grouped with whom
 diverse = {diverse}\t# summary: sensitive columns of which no group has too many equal values
 diverse_by = {diverse_by}\t# summary: how far a value's share in a group may exceed its share in the table
-log = {log}\t# summary: columns of which the table has only the logarithm
+log_transform = {log_transform}\t# summary: columns of which the table has only the logarithm
 preset = {preset}\t# a published rule that this policy follows: {presets}
 consumption = {consumption}\t# summary: columns in which nobody may have a large share of a total
 max_share = {max_share}\t# summary: the largest share of a group's total in such a column
@@ -267,14 +267,16 @@ def _summary(policy: Policy) -> list[str]:
         "The site reads its rows to make or update the summary table, and not to answer queries.",
         _rows_of_people(p),
     ]
-    if p.columns:
-        sentences.append(f"The grouping gives more weight to these columns: {', '.join(p.columns)}.")
+    if p.study_columns:
+        sentences.append(f"The grouping gives more weight to these columns: {', '.join(p.study_columns)}.")
     if p.sensitive:
         sentences.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
     if p.diverse:
         sentences.append(diversity(p.diverse, p.diverse_by))
-    if p.log:
-        sentences.append(f"The summary table has only the logarithm of these columns: {', '.join(p.log)}.")
+    if p.log_transform:
+        sentences.append(
+            f"The summary table has only the logarithm of these columns: {', '.join(p.log_transform)}."
+        )
     if p.consumption:
         sentences.append(
             f"A group's mean of {', '.join(p.consumption)} is disclosed only if nobody has more than "

@@ -365,7 +365,11 @@ def _groups_of_rows(table: Table | Rows, policy: Policy, weights: FloatArray | N
     settings = policy.protect.settings()
     settings.check_people_declared()
     groups = replace(microaggregate(table, settings), made="")
-    rows = None if settings.person or settings.log or settings.consumption else VisibleRows(table, None, None)
+    rows = (
+        None
+        if settings.person or settings.log_transform or settings.consumption
+        else VisibleRows(table, None, None)
+    )
     return AnswerSource.from_summary(groups)._replace(groups=groups, raw=rows)
 
 
@@ -471,7 +475,7 @@ def _check_settings(required: SummarySettings, made: SummarySettings, min_group_
             f"[protect] diverse_by = {required.diverse_by:g}, but the summary table was made with "
             f"{made.diverse_by:g}"
         )
-    for name in ("person", "one_row_per_person", "sensitive", "diverse", "log", "consumption"):
+    for name in ("person", "one_row_per_person", "sensitive", "diverse", "log_transform", "consumption"):
         rule, setting = getattr(required, name), getattr(made, name)
         if rule and rule != setting:
             raise PolicyError(f"[protect] {name} = {rule!r}, but the summary table was made with {setting!r}")

@@ -57,11 +57,13 @@ class Protect:
     min_group_size: int = 0  # people in a group of the summary table; 0: by people and columns
     person: str = ""  # the column that identifies people
     one_row_per_person: bool = False  # the officer declares that every row is a different person
-    columns: tuple[str, ...] = ()  # columns that studies are about; they count three times in the grouping
+    study_columns: tuple[
+        str, ...
+    ] = ()  # columns that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
     diverse: tuple[str, ...] = ()  # sensitive columns of which every group has diverse values
     diverse_by: float = 0.3  # by how much a value's share in a group may exceed its share in the table
-    log: tuple[str, ...] = ()  # columns of which the summary table has only the logarithm
+    log_transform: tuple[str, ...] = ()  # columns of which the summary table has only the logarithm
     preset: str = ""  # a published rule that the policy follows; "": none
     consumption: tuple[str, ...] = ()  # columns in which no cell that one person dominates is disclosed
     max_share: float = 0.15  # the largest share of a cell's total that one person may have
@@ -73,9 +75,9 @@ class Protect:
         return SummarySettings(
             self.min_group_size,
             self.person,
-            self.columns,
+            self.study_columns,
             self.sensitive,
-            self.log,
+            self.log_transform,
             self.consumption,
             self.max_share,
             self.one_row_per_person,

@@ -146,7 +146,7 @@ class Private(Method):
         return gdp_epsilon(state.spent**0.5, self.dp.delta)
 
     def _refuse(self, expected: Forecast) -> None:
-        if expected.hopeless and not self.dp.force:
+        if expected.hopeless and not self.dp.accept_noise:
             raise ForecastRefusedError(expected.refusal())
 
     # ------------------------------------------------------------ releases

@@ -56,7 +56,7 @@ def compare(
         ),
     ] = "",
     sites: Annotated[int, typer.Option(help="Number of sites of a split.", rich_help_panel=_DATA)] = 10,
-    data: Annotated[
+    data_folder: Annotated[
         Path | None, typer.Option(help="Folder with more data sets for a suite.", rich_help_panel=_DATA)
     ] = None,
     method: Annotated[
@@ -78,7 +78,9 @@ def compare(
     ] = "",
     epsilon: Annotated[float, typer.Option(help="Privacy budget of dp.", rich_help_panel=_WHAT)] = 1.0,
     runs: Annotated[int | None, typer.Option(help="Number of seeds.", rich_help_panel=_WHAT)] = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables, figures and results.")] = Path("compared"),
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for tables, figures and results.")] = Path(
+        "compared"
+    ),
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -86,9 +88,9 @@ def compare(
 
     The attacks take most of the time: minutes for some hundred rows. --method and --protect select fewer.
 
-    unpooled compare hospital-*.csv -k 3 --label diagnosis --out compared/
+    unpooled compare hospital-*.csv -k 3 --label diagnosis --out compared
 
-    unpooled compare --suite my-sets/ --label class
+    unpooled compare --suite my-sets --label class
     """
     if bool(files) == bool(suite):
         raise InputError("give files or --suite, not both" if files else "give files or --suite")
@@ -117,9 +119,9 @@ def compare(
                 raise InputError(f"--{option} must be one of {', '.join(known)}, got {name!r}")
     if runs is not None and runs < 1:
         raise InputError(f"--runs must be at least 1, got {runs}")
-    problems = _problems(files, suite, k, reading.reading(site_column), label, split, sites, data)
+    problems = _problems(files, suite, k, reading.reading(site_column), label, split, sites, data_folder)
     folder = FolderOutput(out, "a folder of comparisons", own=(out / _JSON).is_file())
-    inputs = [*(files or ()), data, Path(suite) if _is_folder(suite) else None]
+    inputs = [*(files or ()), data_folder, Path(suite) if _is_folder(suite) else None]
     check(folder, inputs=inputs, overwrite=overwrite)
     measured = []
     for problem in problems:
@@ -166,14 +168,15 @@ def _problems(
     label: str,
     split: str,
     sites: int,
-    data: Path | None,
+    data_folder: Path | None,
 ) -> "list[Problem]":
     from unpooled.app import compare
     from unpooled.app.job import expand
 
-    if data is not None and suite not in ("images", "debian", "all"):
+    if data_folder is not None and suite not in ("images", "debian", "all"):
         raise InputError(
-            f"--data is a folder with more sets for --suite images or debian; {suite or 'files'} takes none"
+            "--data-folder is a folder with more sets for --suite images or debian; "
+            f"{suite or 'files'} takes none"
         )
     if files:
         paths = [Path(file) for file in expand(files)]
@@ -183,7 +186,7 @@ def _problems(
     else:
         from unpooled.app.compare.r_sets import any_installed, missing_packages
 
-        more = {"images": data, "debian": data if suite == "debian" else None}
+        more = {"images": data_folder, "debian": data_folder if suite == "debian" else None}
         missing = missing_packages(more["debian"]) if suite in ("debian", "all") else []
         names = tuple(compare.SUITES) if suite == "all" else (suite,)
         problems = []

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unpooled.app.cli.ask import By, YesCompared, confirm, decided_by
 from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
 from unpooled.app.cli.review_commands import check_at_site
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 @site.command("export")
 def export_summary(
     folder: SiteFolderArgument,
-    to: Annotated[Path, typer.Option(help="The recipient's key, a file that unpooled federation key wrote.")],
+    recipient: Annotated[
+        Path, typer.Option(help="The recipient's key, a file that unpooled federation key wrote.")
+    ],
     study: Annotated[
         Path, typer.Option(help="The study, a text file with title, purpose, contact, columns and expires.")
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: north.unpooled.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: hospital-a.unpooled.")],
     plain: Annotated[
         bool, typer.Option("--plain", help="Do not encrypt: anyone who gets the file can read the table.")
     ] = False,
@@ -32,41 +35,35 @@ def export_summary(
     name: Annotated[
         str, typer.Option(help="Name of the site (default: as in the policy, or that of the folder).")
     ] = "",
-    by: Annotated[
-        str, typer.Option(help="Name of the person who decides (default: the account's name).")
-    ] = "",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask. The fingerprint was compared by telephone.")
-    ] = False,
+    by: By = "",
+    yes: YesCompared = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the approved summary table into a signed file for one recipient and one study.
 
     The file is encrypted to the recipient's key and may travel by e-mail. The site's log records it.
 
-    unpooled site export north --to heart-key.json --study study.toml -o north.unpooled
+    unpooled site export hospital-a --recipient heart-key.json --study study.toml -o hospital-a.unpooled
     """
     from unpooled.site.export_table import export_table, plan_export
     from unpooled.site.identity import identity_in
     from unpooled.site.signed_file import RecipientKey, sender_fingerprint
     from unpooled.site.study_file import StudyFile
     from unpooled.site.summary_file import SUFFIX, is_summary_file
-    from unpooled.storage.account import account
     from unpooled.storage.atomic_files import write_atomically
 
     check_at_site(folder)
-    inputs = [to, study, folder / "log.jsonl", folder / POLICY, *inputs_of_table(folder)]
+    inputs = [recipient, study, folder / "log.jsonl", folder / POLICY, *inputs_of_table(folder)]
     check(out, inputs=inputs, overwrite=overwrite)
     if not is_summary_file(out):
         raise InputError(f"{out}: a summary file must end in {SUFFIX}, so that unpooled fit knows it")
     rules = find_policy(folder, policy)
-    plan = plan_export(folder, rules, RecipientKey.read(to), StudyFile.read(study), name)
+    plan = plan_export(folder, rules, RecipientKey.read(recipient), StudyFile.read(study), name)
     for line in _facts(plan, rules, encrypted=not plain):
         typer.echo(line)
-    if not yes:
-        typer.confirm("Did the recipient read this fingerprint to you, and may the file leave?", abort=True)
+    confirm("Did the recipient read this fingerprint to you, and may the file leave?", yes)
     identity = identity_in(folder)
-    data = export_table(folder, rules, plan, identity, encrypted=not plain, by=by or account())
+    data = export_table(folder, rules, plan, identity, encrypted=not plain, by=decided_by(by, yes))
     write_atomically(out, data)
     typer.echo(f"written: {out}, {size(len(data))}; the log of the site records it")
     typer.echo(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unpooled.app.cli.ask import YesCompared
 from unpooled.app.cli.commands import Commands, OnLinux
 from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.serve_page import Port, serve_page
@@ -105,6 +106,7 @@ def admit(
     reason: Annotated[
         str, typer.Option(help="With --again: what happened; recorded with the log heads.")
     ] = "",
+    yes: YesCompared = False,
 ) -> None:
     """Admit the sites that ask to join, after each has read out its fingerprint by phone.
 
@@ -124,10 +126,10 @@ def admit(
     elif reason:
         raise InputError("--reason needs --again")
     else:
-        _admit(folder, site, fingerprint, wait_for)
+        _admit(folder, site, fingerprint, wait_for, yes)
 
 
-def _admit(folder: Path, site: str | None, fingerprint: str | None, wait_for: float) -> None:
+def _admit(folder: Path, site: str | None, fingerprint: str | None, wait_for: float, yes: bool) -> None:
     from unpooled.federation.provisioning.enrolment import admit as admit_site
     from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
     from unpooled.federation.provisioning.federation_folder import FederationFolder
@@ -152,7 +154,7 @@ def _admit(folder: Path, site: str | None, fingerprint: str | None, wait_for: fl
                 typer.echo(f"warning: another key came with the invitation of {name} later: {other}")
             kind = " (a federation)" if records[name].federation else ""
             typer.echo(f"{name}{kind}: {asking[name]}")
-            if not typer.confirm(f"Does {name} read the same, on the telephone?"):
+            if not yes and not typer.confirm(f"Does {name} read the same, on the telephone?"):
                 refused.append(name)
                 continue
         admit_site(served, name, fingerprint if fingerprint is not None else asking.get(name, ""))

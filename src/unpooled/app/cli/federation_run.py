@@ -105,9 +105,9 @@ def run(
 ) -> None:
     """Cluster the rows of a federation's sites; the rows stay at the sites.
 
-    unpooled federation run heart/ -k 2..6 --report report.html --out run/
+    unpooled federation run heart -k 2..6 --report report.html --out run
 
-    unpooled federation run heart/ -k 3 --files /mnt/share
+    unpooled federation run heart -k 3 --files share
     """
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder
@@ -164,7 +164,7 @@ def run(
 def export_job(
     job_folder: Annotated[Path, typer.Argument(help="Job folder to write, for NVFLARE's console.")],
     site: Annotated[list[str], typer.Option(help="Name of a site in your project; repeat for every site.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run, for its results.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the run, for its results.")],
     options: o.JobOptions,
     reading: SiteOnlyOptions,
     overwrite: Overwrite = False,
@@ -180,7 +180,7 @@ def export_job(
 ) -> None:
     """Write a job folder for a federation that you provision and run yourself.
 
-    unpooled federation export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
+    unpooled federation export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run
     """
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder

@@ -36,7 +36,7 @@ def fit(
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
 
-    unpooled fit hospital-*.csv -k 3 --report report.html --out run/
+    unpooled fit hospital-*.csv -k 3 --report report.html --out run
     """
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder
@@ -72,7 +72,10 @@ def resume(
     overwrite: Overwrite = False,
     threads: Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")] = None,
 ) -> None:
-    """Continue a run that was stopped; the result is the same as without the stop."""
+    """Continue a run that was stopped; the result is the same as without the stop.
+
+    unpooled resume run
+    """
     from unpooled.app.run_folder import RunFolder
     from unpooled.app.run_job import federation_files
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.ask import By, confirm, decided_by
 from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
@@ -19,7 +20,7 @@ from unpooled.app.cli.site_commands import POLICY, FederationName, SiteFolderArg
 from unpooled.app.cli.table_commands import (
     ROWS,
     AllowSecondFolder,
-    Only,
+    Columns,
     StudyColumns,
     data_source,
     make,
@@ -67,8 +68,8 @@ def join(
         Path | None, typer.Option(help="Rules of a new site, copied to policy.toml in its folder.")
     ] = None,
     background: Background = False,
-    columns: StudyColumns = None,
-    only: Only = None,
+    columns: Columns = None,
+    study_columns: StudyColumns = None,
     downstream: Downstream = None,
     set_up_anew: Annotated[
         bool,
@@ -91,11 +92,11 @@ def join(
     The key of a coordinator without a server takes the place of an invitation. unpooled site answer then
     answers the requests that come as files.
 
-    unpooled site join hospital-a heart.json --data patients.parquet --person patient_id
+    unpooled site join hospital-a hospital-a.json --data patients.csv --person patient_id
 
-    unpooled site join north national.json --downstream region --policy rules.toml
+    unpooled site join region region.json --downstream heart --policy rules.toml
 
-    unpooled site join hospital-a heart-key.json --data patients.parquet --person patient_id
+    unpooled site join hospital-a heart-key.json --data patients.csv --person patient_id
     """
     if invitation.is_dir() and folder.is_file():
         raise InputError(f"{folder} is a file. Use unpooled site join {invitation} {folder}.")
@@ -107,14 +108,16 @@ def join(
         raise InputError(
             f"{folder}: no such folder. Give the folder of the site, or begin a new site with --data FILE."
         )
-    about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
+    about_data = bool(data or columns or study_columns or reading.is_set or grouping.is_set)
     if _is_key(invitation):
         if background or downstream is not None or set_up_anew:
             raise InputError("--background, --downstream and --set-up-anew need an invitation, not a key")
         _check_outputs(place, invitation, data, policy)
         membership_by_key = _checked_key(place, invitation, policy, yes)
         rules = policy or (place.policy if place.policy.exists() else None)
-        by_files = _prepared(place, rules, reading, grouping, data, columns, only, allow_second_folder)
+        by_files = _prepared(
+            place, rules, reading, grouping, data, columns, study_columns, allow_second_folder
+        )
         _write_policy(place, policy, relay=False)
         _recorded(place, None, by_files)
         _pin(membership_by_key)
@@ -127,7 +130,7 @@ def join(
     place.check_invitation(invitation, set_up_anew=set_up_anew)
     own = None  # what is wrong with its data must not leave a membership behind
     if relay is None:
-        own = _prepared(place, rules, reading, grouping, data, columns, only, allow_second_folder)
+        own = _prepared(place, rules, reading, grouping, data, columns, study_columns, allow_second_folder)
     membership = place.accept(invitation, set_up_anew=set_up_anew)
     _write_policy(place, policy, relay is not None)
     settings = _recorded(place, relay, own)
@@ -143,8 +146,8 @@ def start(
     federation: FederationName = "",
     data: Rows = None,
     background: Background = False,
-    columns: StudyColumns = None,
-    only: Only = None,
+    columns: Columns = None,
+    study_columns: StudyColumns = None,
     downstream: Downstream = None,
     allow_second_folder: AllowSecondFolder = False,
     log_format: LogFormat = "text",
@@ -163,12 +166,14 @@ def start(
     _check_not_federation(folder, f"unpooled federation serve {folder} starts its server")
     place = _opened(folder)
     memberships = place.chosen(federation)
-    about_data = bool(data or columns or only or reading.is_set or grouping.is_set)
+    about_data = bool(data or columns or study_columns or reading.is_set or grouping.is_set)
     relay = checked_relay(place, None, downstream, None, about_data)
     _check_rules_exist(place)
     own = None
     if relay is None:
-        own = _prepared(place, place.policy, reading, grouping, data, columns, only, allow_second_folder)
+        own = _prepared(
+            place, place.policy, reading, grouping, data, columns, study_columns, allow_second_folder
+        )
     settings = _recorded(place, relay, own)
     log = EventLog(memberships[0].invitation.site, log_format, log_file)
     if len(memberships) > 1 and not background:
@@ -207,8 +212,7 @@ def _checked_key(place: "SiteFolder", file: Path, policy: Path | None, yes: bool
     membership.check_new()
     key = membership.coordinator
     typer.echo(f"coordinator: {key.name}, fingerprint {key.fingerprint}")
-    if not yes:
-        typer.confirm("Did the coordinator read this fingerprint to you by telephone?", abort=True)
+    confirm("Did the coordinator read this fingerprint to you by telephone?", yes)
     place.path.mkdir(parents=True, exist_ok=True)
     place.path.chmod(0o700)
     return membership
@@ -244,7 +248,7 @@ def answer(
     The folder may be on a network share, synchronised, or on a stick. The site joined with the coordinator's
     key before.
 
-    unpooled site answer hospital-a /mnt/share/hospital-a --watch
+    unpooled site answer hospital-a share/hospital-a --watch
     """
     from unpooled.federation.file_responder import FileResponder
     from unpooled.federation.provisioning.file_membership import FileMembership
@@ -358,7 +362,7 @@ def _prepared(
     grouping: o.SummaryOptions,
     data: str | None,
     columns: str | None,
-    only: str | None,
+    study_columns: str | None,
     allow_second_folder: bool,
 ) -> "SiteSettings":
     """Return the settings of a site, after making the summary table that it lacks or reading its rows.
@@ -367,11 +371,11 @@ def _prepared(
     """
     from unpooled.site.folder_register import one_folder
 
-    own = _settings(place, rules, data, reading, grouping, columns, only)
+    own = _settings(place, rules, data, reading, grouping, columns, study_columns)
     from_summary = own.rules().protect.mode == "summary"
     place.check_audit_trail(from_summary)
     if from_summary:
-        _make_table(place, own, grouping, columns, allow_second_folder=allow_second_folder)
+        _make_table(place, own, grouping, study_columns, allow_second_folder=allow_second_folder)
         print_site(own)
         return own
     source = data_source(own.data, own.reading)
@@ -462,17 +466,17 @@ def stop(folder: SiteFolderArgument, federation: FederationName = "") -> None:
     typer.echo("stopped" if any(stopped) else "was not running")
 
 
-@site.command(cls=OnLinux)
-def confirm(
+@site.command("confirm", cls=OnLinux)
+def confirm_folder(
     folder: SiteFolderArgument,
-    by: Annotated[str, typer.Option(help="The person who confirms it (default: this account).")] = "",
+    by: By = "",
 ) -> None:
     """Confirm that a folder that was moved, copied or restored is the one in which the site lives on.
 
     A site lives in one folder: two folders would answer from two tables and spend two budgets. Do not use
     another copy of the folder afterwards. The log records who confirmed it.
 
-    unpooled site confirm /srv/hospital-a
+    unpooled site confirm hospital-a
     """
     from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.federation.provisioning.site_folder import SiteFolder
@@ -484,7 +488,7 @@ def confirm(
     try:
         check_place(place.path)
     except FolderMovedError:
-        confirm_place(place.path, by)
+        confirm_place(place.path, decided_by(by, False))
         typer.echo(f"confirmed: the site lives on in {place.path}. Delete all other copies of the folder.")
     else:
         typer.echo(f"{place.path} is where it was; nothing to confirm")
@@ -538,7 +542,7 @@ def _settings(
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     columns: str | None,
-    only: str | None,
+    study_columns: str | None,
 ) -> "SiteSettings":
     """Return the settings of the site: from the options, or as saved the last time."""
     from dataclasses import replace
@@ -548,7 +552,7 @@ def _settings(
     from unpooled.site.table_store import SummaryFolder
 
     has_table = SummaryFolder(place.path).exists
-    about_reading = bool(columns or only or reading.is_set or grouping.is_set)
+    about_reading = bool(columns or study_columns or reading.is_set or grouping.is_set)
     if data is None and about_reading and has_table:
         raise InputError(
             f"{place.path}: the summary table exists, so options about reading or grouping change nothing"
@@ -558,7 +562,7 @@ def _settings(
     file = None if rules is None else str(rules)
     if data is None and (place.has_settings or not has_table):
         return replace(place.settings, policy=file)
-    read = read_by(reading, only)
+    read = read_by(reading, columns)
     settings = SiteSettings(
         site="",
         data="" if data is None else str(Path(data).absolute()) if is_file(data) else data,
@@ -582,7 +586,7 @@ def _make_table(
     place: "SiteFolder",
     settings: "SiteSettings",
     grouping: o.SummaryOptions,
-    columns: str | None,
+    study_columns: str | None,
     *,
     allow_second_folder: bool,
 ) -> None:
@@ -605,7 +609,7 @@ def _make_table(
         settings.data,
         rules,
         settings.reading,
-        settings_of(rules, grouping, columns),
+        settings_of(rules, grouping, study_columns),
         allow_second_folder=allow_second_folder,
     )
 

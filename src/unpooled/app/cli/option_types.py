@@ -86,7 +86,7 @@ Diverse = Annotated[
         rich_help_panel=MORE_PROTECT,
     ),
 ]
-Log = Annotated[
+LogTransform = Annotated[
     str | None,
     typer.Option(
         help="Skewed columns; the summary table holds only their logarithm: income",
@@ -219,6 +219,7 @@ SitesPerPerson = Annotated[
         rich_help_panel=MORE_PROTECT,
     ),
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=MORE_PROTECT)
+AcceptNoise = Annotated[
+    bool,
+    typer.Option("--accept-noise", help="Run even if the noise is too large.", rich_help_panel=MORE_PROTECT),
 ]

@@ -144,7 +144,7 @@ class JobOptions(Options):
     delta: t.Delta = 1e-6
     rows: t.RowsInAll = None
     sites_per_person: t.SitesPerPerson = 1
-    force: t.Force = False
+    accept_noise: t.AcceptNoise = False
 
     def job(
         self,
@@ -194,7 +194,7 @@ class JobOptions(Options):
             delta=self.delta,
             rows=self.rows,
             sites_per_person=self.sites_per_person,
-            force=self.force,
+            accept_noise=self.accept_noise,
             remote=remote,
             modules=tuple(self.module or ()),
             certify=self.certify or "",
@@ -240,18 +240,18 @@ class SummaryOptions(Options):
     not_a_person: t.NotAPerson = None
     sensitive: t.Sensitive = None
     diverse: t.Diverse = None
-    log: t.Log = None
+    log_transform: t.LogTransform = None
     consumption: t.Consumption = None
 
-    def settings(self, columns: tuple[str, ...] = ()) -> "SummarySettings":
+    def settings(self, study_columns: tuple[str, ...] = ()) -> "SummarySettings":
         from unpooled.privacy.microaggregation import SummarySettings
 
         return SummarySettings(
             self.min_group_size,
             self.person,
-            columns,
+            study_columns,
             names(self.sensitive),
-            names(self.log),
+            names(self.log_transform),
             names(self.consumption),
             one_row_per_person=self.one_row_per_person,
             not_a_person=names(self.not_a_person),

@@ -53,7 +53,7 @@ def _show_private(result: "PrivateResult", console: Console) -> None:
 
 
 def _clusters(result: "ClusterResult") -> Table:
-    from unpooled.html.formatting import natural
+    from unpooled.html.formatting import cluster_letter, natural
 
     table = Table(title="Clusters")
     table.add_column("cluster")
@@ -69,7 +69,7 @@ def _clusters(result: "ClusterResult") -> Table:
         by_site = [_count(result.size_at(i, j)) for i in listed]
         shares = [] if borderline is None else [_share(borderline[j])]
         traits = escape(result.distinctive_traits(j))
-        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", *shares, traits)
+        table.add_row(cluster_letter(j), *by_site, f"{result.sizes[j]:.0f}", *shares, traits)
     return table
 
 
@@ -93,13 +93,14 @@ def _count(rows: float) -> str:
 
 def _outcomes(result: "ClusterResult") -> Table:
     from unpooled.app.outcome_cells import cells_of, name_of
+    from unpooled.html.formatting import cluster_letter
 
     table = Table(title="Outcomes, which do not count in the distance")
     for head in ("outcome", "cluster", result.unit, "value", "difference from the others", "effect"):
         table.add_column(head, justify="left" if head == "outcome" else "right")
     for o in result.outcomes:
         for j in range(result.k):
-            table.add_row(escape(name_of(o)) if j == 0 else "", str(j + 1), *cells_of(o, j))
+            table.add_row(escape(name_of(o)) if j == 0 else "", cluster_letter(j), *cells_of(o, j))
         table.add_section()
     return table
 

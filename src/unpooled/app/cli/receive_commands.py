@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from unpooled.app.cli.ask import YesCompared, confirm
 from unpooled.app.cli.federation_commands import federation
 from unpooled.errors import InputError
 
@@ -44,9 +45,7 @@ def receive(
     new_key: Annotated[
         bool, typer.Option("--new-key", help="A site has a new key, which you compared by telephone.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask. The fingerprints were compared by telephone.")
-    ] = False,
+    yes: YesCompared = False,
 ) -> None:
     """Check summary files, deletion notices and keys of sites that came, and record them.
 
@@ -73,8 +72,7 @@ def receive(
         asked[header.sender, header.sender_key] = sender_fingerprint(header.sender_key)
     for (site, _), fingerprint in asked.items():
         typer.echo(f"{site}: fingerprint {fingerprint}")
-        if not yes:
-            typer.confirm(f"Did {site} read this fingerprint to you by telephone?", abort=True)
+        confirm(f"Did {site} read this fingerprint to you by telephone?", yes)
     recipient = recipient.receive(opened, new_keys=replaced)
     for file in opened:
         header = file.header

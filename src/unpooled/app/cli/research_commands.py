@@ -13,7 +13,10 @@ _WITH_RUN = "penguins"
 
 
 def methods() -> None:
-    """List the methods: when to use each, what it needs of the sites, and what to cite."""
+    """List the methods: when to use each, what it needs of the sites, and what to cite.
+
+    unpooled methods
+    """
     from rich.console import Console
     from rich.table import Table
 

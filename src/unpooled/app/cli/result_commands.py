@@ -42,7 +42,9 @@ def predict(
 ) -> None:
     """Find the cluster of each row of a new file, and print or write them as CSV.
 
-    unpooled predict run/ new.csv -o clusters.csv
+    The label of the largest cluster, A in reports, is 0, that of B is 1. A row that is left out has -1.
+
+    unpooled predict run new.csv -o labels.csv
     """
     from dataclasses import replace
 
@@ -51,6 +53,7 @@ def predict(
     from unpooled.app.model import unknown_categories
     from unpooled.app.run_folder import RunFolder
     from unpooled.data.readers import read_cells, read_table
+    from unpooled.html.formatting import cluster_letter
     from unpooled.storage.atomic_files import write_atomically
     from unpooled.storage.spreadsheet import csv_text
 
@@ -58,7 +61,7 @@ def predict(
     check(out, inputs=[file, *kept.inputs(*([out] if out is not None else []))], overwrite=overwrite)
     if out is not None and out.suffix.lower() in _OTHER_KINDS:
         raise InputError(
-            f"{out}: clusters are written as CSV, and {out.suffix} is another kind of file. Use .csv."
+            f"{out}: labels are written as CSV, and {out.suffix} is another kind of file. Use .csv."
         )
     model, job = kept.load_model(), kept.load_job()
     options = o.ReadingOptions(delimiter=delimiter, decimal=decimal, encoding=encoding).reading()
@@ -70,30 +73,30 @@ def predict(
         encoding=options.encoding or job.reading.encoding,
     )
     copied = tuple(dict.fromkeys([*([id_column] if id_column else []), *o.names(keep)]))
-    twice = [name for name in copied if name in ("row", "cluster", "distance")]
+    twice = [name for name in copied if name in ("row", "label", "distance")]
     if twice:
         raise InputError(f"the output has a column {twice[0]} of its own. Rename that column of {file}.")
     table = read_table(file, reading)
     try:
-        clusters, distances = model.predict(table, lacking=job.preparation_options.columns == "any")
+        labels, distances = model.predict(table, lacking=job.preparation_options.columns == "any")
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     cells = read_cells(file, copied, reading)
     fuzzy = [] if model.fuzzifier is None else model.memberships(table).tolist()
-    heads = [f"membership_{j + 1}" for j in range(len(model.centers))] if fuzzy else []
-    rows: list[list[object]] = [[*copied, "row", "cluster", "distance", *heads]]
-    for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
-        shares = [f"{u:.9g}" if c else "" for u in fuzzy[i]] if fuzzy else []
-        rows.append(
-            [*(cells[name][i] for name in copied), i + 1, *((c, f"{x:.9g}") if c else ("", "")), *shares]
-        )
+    heads = [f"membership_{j}" for j in range(len(model.centers))] if fuzzy else []
+    rows: list[list[object]] = [[*copied, "row", "label", "distance", *heads]]
+    for i, (label, x) in enumerate(zip(labels.tolist(), distances.tolist(), strict=True)):
+        numbers = [x, *(fuzzy[i] if fuzzy else [])]
+        shown = [f"{number:.9g}" if label >= 0 else "" for number in numbers]
+        rows.append([*(cells[name][i] for name in copied), i + 1, label, *shown])
     if out is not None:
         write_atomically(out, csv_text(rows).encode(), shared=True)
     else:
         typer.echo(csv_text(rows), nl=False)
-    counts = np.bincount(clusters, minlength=len(model.centers) + 1)
-    sizes = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
-    lost = f"; {counts[0]} have a missing value and no cluster" if counts[0] else ""
+    counts = np.bincount(labels[labels >= 0], minlength=len(model.centers)).tolist()
+    sizes = ", ".join(f"{n} in cluster {cluster_letter(j)}" for j, n in enumerate(counts) if n)
+    left_out = len(table) - sum(counts)
+    lost = f"; {left_out} have a missing value and no cluster: label -1" if left_out else ""
     written = f"; written: {out}" if out is not None else ""
     typer.echo(f"{len(table)} rows: {sizes}{lost}{written}", err=out is None)
     for sentence in unknown_categories(model, table):
@@ -116,7 +119,7 @@ def export(
 ) -> None:
     """Write the model for other programs, or the report or Table 1 of a finished run.
 
-    unpooled reads a model back and checks that it gives the same clusters.
+    The command reads a model back and checks that it gives the same clusters.
 
     unpooled export run --to onnx
     """
@@ -168,8 +171,10 @@ def certify(
 ) -> None:
     """Prove how much better another clustering could be, at most.
 
-    unpooled reads the files again and suppresses nothing: the certificate is about all their rows, or about
-    the summary tables if the run used them.
+    The command reads the files again and suppresses nothing: the certificate is about all their rows, or
+    about the summary tables if the run used them.
+
+    unpooled certify run --effort quick
     """
     from unpooled.app.certify_result import certificate_of, words
     from unpooled.app.progress import progress
@@ -260,14 +265,15 @@ def compare_runs(
 
     from unpooled.app.match_clusters import match_clusters
     from unpooled.app.run_folder import RunFolder
+    from unpooled.html.formatting import cluster_letter
 
     before, after = (RunFolder(folder).load_result() for folder in (old, new))
     found = match_clusters(before, after)
     if as_json:
         matched = [
             {
-                "old": m.old + 1,
-                "new": m.new + 1,
+                "old": m.old,
+                "new": m.new,
                 "rows_old": float(before.sizes[m.old]),
                 "rows_new": float(after.sizes[m.new]),
                 "distance": m.distance,
@@ -279,7 +285,7 @@ def compare_runs(
             }
             for m in found.matched
         ]  # fmt: skip
-        rest = {"only_old": [i + 1 for i in found.only_old], "only_new": [j + 1 for j in found.only_new]}
+        rest = {"only_old": list(found.only_old), "only_new": list(found.only_new)}
         typer.echo(json.dumps({"columns": list(found.columns), "matched": matched, **rest}))
         return
     table = Table(title="Clusters of the two runs")
@@ -288,12 +294,18 @@ def compare_runs(
     table.add_column("largest changes", overflow="fold")
     for m in found.matched:
         changes = "; ".join(f"{b.name} {a.shown} to {b.shown}" for a, b, d in m.changes[:3] if abs(d) >= 0.1)
-        numbers = (str(m.old + 1), str(m.new + 1), f"{before.sizes[m.old]:.0f}", f"{after.sizes[m.new]:.0f}")
-        table.add_row(*numbers, f"{m.distance:.2f}", escape(changes or "none of 0.1 or more"))
+        letters = cluster_letter(m.old), cluster_letter(m.new)
+        table.add_row(
+            *letters,
+            f"{before.sizes[m.old]:.0f}",
+            f"{after.sizes[m.new]:.0f}",
+            f"{m.distance:.2f}",
+            escape(changes or "none of 0.1 or more"),
+        )
     for i in found.only_old:
-        table.add_row(str(i + 1), "-", f"{before.sizes[i]:.0f}", "-", "-", "no counterpart")
+        table.add_row(cluster_letter(i), "-", f"{before.sizes[i]:.0f}", "-", "-", "no counterpart")
     for j in found.only_new:
-        table.add_row("-", str(j + 1), "-", f"{after.sizes[j]:.0f}", "-", "no counterpart")
+        table.add_row("-", cluster_letter(j), "-", f"{after.sizes[j]:.0f}", "-", "no counterpart")
     console = Console(highlight=False)
     console.print(table)
     console.print(

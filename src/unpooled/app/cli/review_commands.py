@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unpooled.app.cli.ask import By, Yes, confirm, decided_by
 from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.app.cli.site_commands import SiteFolderArgument, check_folder, site
@@ -22,7 +23,6 @@ Study = Annotated[
         help="A study: its number in unpooled site status, or the first 6 or more digits of its digest."
     ),
 ]
-By = Annotated[str, typer.Option(help="Name of the person who decides (default: the account's name).")]
 _LISTED = 10  # studies that an error lists
 _GROUPS = 4  # of a summary table in a terminal of 80 columns
 
@@ -250,10 +250,10 @@ def approve(
         ),
     ] = False,
     by: By = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for a study to come.", min=0)] = 0.0,
 ) -> None:
-    """Approve what is pending: the summary table and the study, or one of them.
+    """Show what is pending with its figures and risks, and approve it: the summary table, the study, or both.
 
     From then on the site answers from the table, and answers the run of the study until the study expires.
 
@@ -281,11 +281,11 @@ def approve(
     digest = ""
     if with_table:
         digest = place.renewal_digest if place.pending else place.digest
-        if not yes:
-            _ask_about_table(place, digest)
+        _ask_about_table(place, digest, yes)
     if chosen is not None and not yes:
         _print_study(chosen, _risk(folder))
-        typer.confirm("Approve the study?", abort=True)
+        confirm("Approve the study?", yes)
+    by = decided_by(by, yes)
     if with_table:
         typer.echo(f"approved: {place.path}, digest {approve_table(place, by, digest)[:16]}")
     if chosen is not None:
@@ -311,10 +311,12 @@ def _is_pending(place: "SummaryFolder") -> bool:
     return place.exists and (place.pending or not place.approved)
 
 
-def _ask_about_table(place: "SummaryFolder", digest: str) -> None:
+def _ask_about_table(place: "SummaryFolder", digest: str, yes: bool) -> None:
     from unpooled.app.pages.table_page import definition
     from unpooled.site.table_notes import risks_in
 
+    if yes:
+        return
     table = place.read(renewed=place.pending)
     for risk in risks_in(place.renewal if place.pending else place.path):
         typer.echo(f"- {risk}")
@@ -326,7 +328,7 @@ def _ask_about_table(place: "SummaryFolder", digest: str) -> None:
         f"digest {digest}"
     )
     typer.echo(f"unpooled site review {place.folder} shows the whole table")
-    typer.confirm("Approve the summary table?", abort=True)
+    confirm("Approve the summary table?", yes)
 
 
 def _risk(folder: Path) -> str:
@@ -388,7 +390,7 @@ def decline(
         chosen = found
     withdrawn = chosen.state == APPROVED and not chosen.study.expired
     decision = WITHDRAWN if withdrawn else DECLINED
-    studies.decide(chosen.study.digest, decision, by, checked_reason(reason))
+    studies.decide(chosen.study.digest, decision, decided_by(by, False), checked_reason(reason))
     typer.echo(f"{decision}: {chosen.study.title}, digest {chosen.study.digest[:16]}")
 
 

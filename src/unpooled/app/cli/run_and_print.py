@@ -52,7 +52,7 @@ def run_and_print(
             table.add_row(name, f"{took:.3f}")
         Console(stderr=True, highlight=False).print(table)
     if as_json:
-        typer.echo(json.dumps(result.to_json(), ensure_ascii=False))
+        typer.echo(json.dumps(result.to_dict(), ensure_ascii=False))
         return result
     console = Console(highlight=False)
     print_result(result, console)

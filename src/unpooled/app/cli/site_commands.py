@@ -67,7 +67,7 @@ def init(
         str | None,
         typer.Option(help="Consumption columns, of which nobody may have a large share of a total: kwh,gas"),
     ] = None,
-    rows: Annotated[
+    max_rows: Annotated[
         int, typer.Option(min=0, help="With differential privacy: the largest possible number of rows.")
     ] = 0,
     relay: Annotated[
@@ -78,12 +78,12 @@ def init(
 ) -> None:
     """Write the policy of a site: safe defaults or a preset, with a comment on each rule.
 
-    unpooled site init north --name north --preset opensafely
+    unpooled site init hospital-a --name hospital-a --preset opensafely
     """
     from unpooled.site.explain_policy import template
     from unpooled.site.policy import check_declared, parse
 
-    options = bool(name or preset or person or one_row_per_person or consumption or rows)
+    options = bool(name or preset or person or one_row_per_person or consumption or max_rows)
     if list_presets:
         if options or relay or overwrite or path != Path("."):
             raise InputError("--list-presets takes no other option and no path")
@@ -102,7 +102,7 @@ def init(
         person=person,
         one_row_per_person=one_row_per_person,
         consumption=o.names(consumption),
-        rows=rows,
+        rows=max_rows,
     )
     _write_policy(path, text, overwrite)
     try:
@@ -138,7 +138,7 @@ def explain_policy(
 ) -> None:
     """Explain in plain words what a site will and will not answer, and check its policy.
 
-    unpooled site policy north
+    unpooled site policy hospital-a
     """
     from unpooled.federation.relay.relay_policy import is_relay_policy, load_relay_policy
     from unpooled.site.explain_policy import explain
@@ -238,7 +238,7 @@ def show_log(
 ) -> None:
     """Show what a site sent and refused, by run, and how it was protected; verify or attack it.
 
-    unpooled site log north --verify
+    unpooled site log hospital-a --verify
     """
     chosen = [("--verify", verify), ("--attack", attack), ("--html", html is not None)]
     options = [option for option, is_set in chosen if is_set]
@@ -318,7 +318,7 @@ def dpia(
 ) -> None:
     """Write the DPIA report of a site (data protection impact assessment), to print and sign.
 
-    unpooled site dpia north
+    unpooled site dpia hospital-a
     """
     from unpooled.app.pages.dpia import page, read
     from unpooled.storage.atomic_files import write_atomically
@@ -358,7 +358,7 @@ def keys(
 ) -> None:
     """Show the keys of the other sites for secure sums, and the fingerprint of the last run.
 
-    unpooled site keys north --forget south
+    unpooled site keys hospital-a --forget hospital-b
     """
     from unpooled.site.pinned_keys import forget as forget_key
     from unpooled.site.pinned_keys import pinned_keys
@@ -414,7 +414,7 @@ def backup(
 
     The site may keep answering: log and ledger in the backup are of the same moment.
 
-    unpooled site backup hospital-a /backup/hospital-a.tar.gz
+    unpooled site backup hospital-a hospital-a.tar.gz
     """
     from unpooled.site.backup import backup as write
     from unpooled.site.backup import files_not_in_backup, is_backup_source
@@ -443,7 +443,7 @@ def restore(
 ) -> None:
     """Write a backup into a folder. unpooled checks all of it before it writes anything.
 
-    unpooled site restore /backup/hospital-a.tar.gz hospital-a
+    unpooled site restore hospital-a.tar.gz hospital-a
     """
     from unpooled.site.backup import is_backup_source
     from unpooled.site.backup import restore as write

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.ask import By, Yes, confirm, decided_by
 from unpooled.app.cli.option_types import PROTECT
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
@@ -31,7 +32,7 @@ StudyColumns = Annotated[
     str | None,
     typer.Option(help="Columns that studies are about; the grouping weighs the others a third: age,bmi"),
 ]
-Only = Annotated[str | None, typer.Option(help="The only columns to read: age,bmi,sex")]
+Columns = Annotated[str | None, typer.Option(help="The only columns to read: age,bmi,sex")]
 AllowSecondFolder = Annotated[
     bool,
     typer.Option(
@@ -50,8 +51,8 @@ def summarize(
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
     policy: PolicyFile = None,
-    columns: StudyColumns = None,
-    only: Only = None,
+    columns: Columns = None,
+    study_columns: StudyColumns = None,
     no_sensitive_columns: Annotated[
         bool,
         typer.Option(help="State that no column is sensitive.", rich_help_panel=PROTECT),
@@ -93,7 +94,7 @@ def summarize(
     time, unless options change that. The first table needs --person or --one-row-per-person, and its
     sensitive columns: --diverse, --sensitive or --no-sensitive-columns.
 
-    unpooled site summarize north --data patients.csv --person patient_id --diverse diagnosis
+    unpooled site summarize hospital-a --data patients.csv --person patient_id --diverse diagnosis
     """
     from unpooled.site.table_store import SummaryFolder
 
@@ -105,22 +106,22 @@ def summarize(
                 "approved summary table to update"
             )
         rules = find_policy(folder, policy)
-        settings = settings_of(rules, grouping, columns, no_sensitive_columns)
+        settings = settings_of(rules, grouping, study_columns, no_sensitive_columns)
         _check_sensitive_declared(data, settings)
         make(
             folder,
             data,
             rules,
-            read_by(reading, only),
+            read_by(reading, columns),
             settings,
             second_table,
             allow_second_folder=allow_second_folder,
         )
         typer.echo(f"unpooled site approve {folder} lets the site answer from it.")
         return
-    if policy is not None or grouping.is_set or columns or only or no_sensitive_columns:
-        settings = settings_of(find_policy(folder, policy), grouping, columns, no_sensitive_columns)
-        _check_unchanged(place, settings, o.names(only))
+    if policy is not None or grouping.is_set or study_columns or columns or no_sensitive_columns:
+        settings = settings_of(find_policy(folder, policy), grouping, study_columns, no_sensitive_columns)
+        _check_unchanged(place, settings, o.names(columns))
     _update(place, data, reading, keep_changed, extra_spread, people_out, overwrite, allow_second_folder)
 
 
@@ -132,15 +133,15 @@ def find_policy(folder: Path, policy: Path | None) -> "Policy":
     return load(file) if policy is not None or file.exists() else Policy()
 
 
-def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
+def read_by(reading: o.ReadingOptions, columns: str | None) -> "Reading":
     """Return how to read the file: all columns, or only some."""
     from dataclasses import replace
 
-    return replace(reading.reading(), columns=o.names(only) if only else None)
+    return replace(reading.reading(), columns=o.names(columns) if columns else None)
 
 
 def settings_of(
-    rules: "Policy", grouping: o.SummaryOptions, columns: str | None, no_sensitive_columns: bool = False
+    rules: "Policy", grouping: o.SummaryOptions, study_columns: str | None, no_sensitive_columns: bool = False
 ) -> "SummarySettings":
     """Return how to make the summary table: as the policy sets it, and where it sets nothing, the options."""
     from unpooled.privacy.microaggregation import SummarySettings
@@ -150,11 +151,11 @@ def settings_of(
         raise PolicyError(
             f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no summary table'
         )
-    fixed, chosen = rules.protect.settings(), grouping.settings(o.names(columns))
-    for name in ("person", "sensitive", "diverse", "log", "consumption"):
+    fixed, chosen = rules.protect.settings(), grouping.settings(o.names(study_columns))
+    for name in ("person", "sensitive", "diverse", "log_transform", "consumption"):
         value, option = getattr(fixed, name), getattr(chosen, name)
         if value and option and value != option:
-            raise PolicyError(f"--{name}: the policy has [protect] {name} = {value!r}")
+            raise PolicyError(f"--{name.replace('_', '-')}: the policy has [protect] {name} = {value!r}")
     if fixed.person and chosen.one_row_per_person:
         raise PolicyError(
             f"--one-row-per-person: the policy has [protect] person = {fixed.person!r}. Leave the option "
@@ -170,9 +171,9 @@ def settings_of(
     return SummarySettings(
         max(chosen.min_group_size, fixed.min_group_size),
         chosen.person or fixed.person,
-        chosen.columns or fixed.columns,
+        chosen.study_columns or fixed.study_columns,
         chosen.sensitive or fixed.sensitive,
-        chosen.log or fixed.log,
+        chosen.log_transform or fixed.log_transform,
         consumption,
         fixed.max_share,
         chosen.one_row_per_person or fixed.one_row_per_person,
@@ -368,7 +369,7 @@ def _with_codes(data: str, table: "Table", reading: "Reading") -> "Table":
 # ---------------------------------------------------------------- updates
 
 
-def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: tuple[str, ...]) -> None:
+def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", columns: tuple[str, ...]) -> None:
     """Raise InputError if options or the policy ask for another table than the one to update."""
     from unpooled.site.table_store import SECOND_TABLE
 
@@ -380,11 +381,11 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
             "person",
             "one_row_per_person",
             "not_a_person",
-            "columns",
+            "study_columns",
             "sensitive",
             "diverse",
             "no_sensitive_columns",
-            "log",
+            "log_transform",
             "consumption",
         )
         if getattr(settings, name) and getattr(settings, name) != getattr(made, name)
@@ -394,8 +395,8 @@ def _check_unchanged(place: "SummaryFolder", settings: "SummarySettings", only: 
     if settings.diverse and settings.diverse_by != made.diverse_by:
         different.append("diverse_by")
     known = _first_reading(place.folder).get("columns")
-    if only and known and {*only, made.person} - {""} != set(known):
-        different.append("only")
+    if columns and known and {*columns, made.person} - {""} != set(known):
+        different.append("columns")
     if different:
         raise InputError(
             f"{place.folder}: the summary table was made with other settings ({', '.join(different)}), and "
@@ -528,31 +529,34 @@ def erase(
             "--block-unknown", help="Also block ids that were never disclosed from all later summary tables."
         ),
     ] = False,
-    by: Annotated[
-        str, typer.Option(help="Name of the person who orders it (default: the account's name).")
-    ] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    by: By = "",
+    yes: Yes = False,
 ) -> None:
-    """Erase people from the summary table at once, and never disclose them again.
+    """Show what an erasure withdraws, and erase people from the summary table at once.
 
+    They are never disclosed again.
     Each person's whole group is withdrawn. This site answers no more queries of a run that is under way.
     Delete the people from the file as well.
 
-    unpooled site erase north P0017
+    unpooled site erase hospital-a P0017
     """
     from unpooled.app.cli.review_commands import write_page
     from unpooled.site.erase_people import erase as erase_people
+    from unpooled.site.erase_people import plan_erasure
     from unpooled.site.export_table import write_notices
     from unpooled.site.table_store import SummaryFolder
-    from unpooled.storage.account import account
 
     place = SummaryFolder(folder)
+    planned = plan_erasure(place, people, block_unknown=block_unknown)
     if not yes:
-        typer.confirm(
-            f"Erase {counted(len(set(people)), 'person')} and their groups for ever, from {place.path}?",
-            abort=True,
+        typer.echo(
+            f"{place.path}: {counted(planned.groups, 'group')} with {counted(planned.people, 'person')} "
+            f"would be withdrawn; {counted(planned.left, 'person')} would stay disclosed"
         )
-    done = erase_people(place, people, by or account(), block_unknown=block_unknown)
+        for person in planned.never_disclosed:
+            typer.echo(f"{person}: nothing was ever disclosed; all later tables would leave this id out")
+        confirm(f"Erase {counted(len(set(people)), 'person')} for ever?", yes)
+    done = erase_people(place, people, decided_by(by, yes), block_unknown=block_unknown)
     write_page(place)
     known = len(set(people)) - len(done.never_disclosed)
     if known:
@@ -583,7 +587,7 @@ def prune(
 
     Their dates, and who was in which group, stay known.
 
-    unpooled site prune north --before 2026-01-01
+    unpooled site prune hospital-a --before 2026-01-01
     """
     from unpooled.site.table_changes import forget
     from unpooled.site.table_store import SummaryFolder

@@ -231,7 +231,7 @@ def algorithm_for(problem: Problem, method: str, protection: str, epsilon: float
     """Return a method as it is compared: with its own settings, and without restarts of its own."""
     if protection == "dp":
         low, high = _declared(problem.X)
-        budget = Gaussian(epsilon, 1e-6, low, high, rows=len(problem.X), force=True)
+        budget = Gaussian(epsilon, 1e-6, low, high, rows=len(problem.X), accept_noise=True)
         return Private(k=problem.k, dp=budget, m=2.0 if method == "fuzzy" else None)
     minimum = 5 if protection == "raw" else 1
     if method.endswith(PUBLISHED):

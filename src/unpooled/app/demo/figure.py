@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from unpooled.app.demo.penguin_study import PenguinStudy
+from unpooled.html.formatting import cluster_letter
 from unpooled.storage.atomic_files import write_atomically
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # blue, orange and green that colour-blind people can distinguish
@@ -55,7 +56,7 @@ def _draw_bars(axes: Any, result: PenguinStudy) -> None:
     islands, sizes = list(result.summaries), result.sizes()
     for j, colour in enumerate(COLOURS):
         places = np.arange(len(islands)) + (j - 1) * 0.27
-        bars = axes.bar(places, sizes[:, j], width=0.25, color=colour, label=f"cluster {j + 1}")
+        bars = axes.bar(places, sizes[:, j], width=0.25, color=colour, label=f"cluster {cluster_letter(j)}")
         axes.bar_label(bars, padding=2)
     named = [f"{name}\n{row.sum()} penguins" for name, row in zip(islands, sizes, strict=True)]
     axes.set_xticks(range(len(islands)), named)

@@ -6,6 +6,7 @@ from rich.table import Table
 from sklearn.metrics import adjusted_rand_score
 
 from unpooled.app.demo.penguin_study import SEEDS, PenguinStudy
+from unpooled.html.formatting import cluster_letter
 
 _GROUPS = 5  # of a summary table that are printed
 
@@ -57,7 +58,7 @@ def _clusters(result: PenguinStudy) -> Table:
             result.penguins.species[result.from_summaries.labels == j], return_counts=True
         )
         share = f"{kinds[counts.argmax()]} ({counts.max() / counts.sum():.0%})"
-        table.add_row(str(j + 1), *map(str, by_island), str(by_island.sum()), share)
+        table.add_row(cluster_letter(j), *map(str, by_island), str(by_island.sum()), share)
     totals = sizes.sum(axis=1)
     table.add_section()
     table.add_row("all", *map(str, totals), str(totals.sum()), "")

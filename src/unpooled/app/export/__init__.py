@@ -30,8 +30,8 @@ def export(model: Model, to: str, path: Path) -> int:
     checked = 0
     for whole in (False, True):
         columns = probe(model, _PROBES, whole=whole)
-        expected = model.predict(Table.from_columns(_as_arrays(model, columns))).clusters
-        keep = expected > 0
+        expected = model.predict(Table.from_columns(_as_arrays(model, columns))).labels
+        keep = expected >= 0
         for labels in _labels(data, to, model, columns):
             differ = int((labels != expected)[keep].sum())
             if differ:
@@ -45,17 +45,17 @@ def export(model: Model, to: str, path: Path) -> int:
 
 
 def _labels(data: bytes, to: str, model: Model, columns: dict[str, list[Any]]) -> Iterator[IntArray]:
-    """Yield the clusters by the export, for every form in which a user may have the table."""
+    """Yield the labels by the export, for every form in which a user may have the table."""
     if to == "json":
-        yield labels_from_json(data, columns) + 1
+        yield labels_from_json(data, columns)
     elif to == "onnx":
         yield _by_onnx(data, model, columns)
     else:
         pipeline = built(data)
-        yield _by_pipeline(pipeline, model, columns) + 1
+        yield _by_pipeline(pipeline, model, columns)
         frame = _as_frame(model, columns)
         if frame is not None:
-            yield np.asarray(pipeline.predict(frame), dtype=np.int64) + 1
+            yield np.asarray(pipeline.predict(frame), dtype=np.int64)
 
 
 def _as_frame(model: Model, columns: dict[str, list[Any]]) -> Any:
@@ -128,4 +128,4 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
         else np.array([v or "" for v in cells], dtype=object)[:, None]
         for name, cells in columns.items()
     }
-    return np.asarray(session.run(["cluster"], feed)[0])
+    return np.asarray(session.run(["label"], feed)[0])

@@ -8,7 +8,7 @@ Columns are prepared in their order:
 - A categorical column takes one position for every category, and one more for all other categories if
   ``other`` is true. It has 1 / scale at the position of its category and 0 elsewhere.
 
-The cluster of a row is the centre with the smallest squared distance; centers[0] is cluster 1. If
+The label of a row is the position, from 0, of the centre with the smallest squared distance. If
 ``rows_with_missing_values`` is "kept", nothing is filled: the distance is the sum over the columns in which
 the row has a value, and a categorical column counts with all its positions or with none.
 

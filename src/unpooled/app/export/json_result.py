@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from unpooled import __version__
 from unpooled.app.export.json_model import plain
 from unpooled.app.names import NO_NAMES
+from unpooled.html.formatting import cluster_letter
 
 if TYPE_CHECKING:
     from unpooled.app.result import ClusterResult
@@ -44,7 +45,8 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "rows_suppressed": result.suppressed,
         "clusters": [
             {
-                "cluster": j + 1,
+                "label": j,
+                "cluster": cluster_letter(j),
                 "rows": float(result.sizes[j]),
                 **({} if result.borderline is None else {"borderline_share": float(result.borderline[j])}),
                 "rows_by_site": None
@@ -75,7 +77,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 "overall": o.overall,
                 "clusters": [
                     {
-                        "cluster": j + 1,
+                        "label": j,
                         "n": float(o.known[j]),
                         "value": float(o.value[j]),
                         **({} if o.category else {"sd": float(o.deviation[j])}),

@@ -1,7 +1,7 @@
 """A model as an ONNX graph (``pip install '.[onnx]'``).
 
 One input per column, of shape (rows, 1): numbers as double with NaN for missing ones, categories as text with
-"" for missing ones. Outputs: ``cluster`` (from 1) and ``squared_distances`` (rows, k).
+"" for missing ones. Outputs: ``label`` (from 0, the largest cluster) and ``squared_distances`` (rows, k).
 """
 
 from typing import Any
@@ -79,14 +79,13 @@ def to_onnx(model: Model) -> bytes:
         "squared_distances",
         keepdims=0,
     )
-    label = node("ArgMin", [squared], "label", axis=1, keepdims=0)
-    node("Add", [label, constant("first", np.array(1, dtype=np.int64))], "cluster")
+    node("ArgMin", [squared], "label", axis=1, keepdims=0)
     graph = helper.make_graph(
         nodes,
         "unpooled",
         inputs,
         [
-            helper.make_tensor_value_info("cluster", TensorProto.INT64, ["rows"]),
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
             helper.make_tensor_value_info(
                 "squared_distances", TensorProto.DOUBLE, ["rows", len(model.centers)]
             ),

@@ -2,7 +2,7 @@
 
 ``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame as it is loaded
 from a file and finds its columns by name; their order does not matter, and other columns are ignored. An
-array must have the columns in the order of COLUMNS. Labels are 0-based: label 0 is cluster 1.
+array must have the columns in the order of COLUMNS. Labels count from 0, the largest cluster.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from unpooled.app.model import Model
 from unpooled.data import Category, Number
 from unpooled.data.transforms import Shaped
 
-_TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
+_TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)`` gives labels from 0.
 
 {made_by}; exported by unpooled {version}.
 X: a DataFrame with the columns of COLUMNS in any order, other columns are ignored; or an array of these

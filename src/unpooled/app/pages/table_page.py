@@ -52,16 +52,20 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
             "The site declared that these columns do not identify people: "
             f"{', '.join(settings.not_a_person)}."
         )
-    if settings.columns:
-        sentences.append(f"The grouping gives more weight to these columns: {', '.join(settings.columns)}.")
+    if settings.study_columns:
+        sentences.append(
+            f"The grouping gives more weight to these columns: {', '.join(settings.study_columns)}."
+        )
     if settings.ungrouped:
         sentences.append(f"The grouping ignores these columns: {', '.join(settings.ungrouped)}.")
     if settings.diverse:
         sentences.append(diversity(settings.diverse, settings.diverse_by))
     if settings.no_sensitive_columns:
         sentences.append("The site declared that no column is sensitive.")
-    if settings.log:
-        sentences.append(f"The table holds only the logarithm of these columns: {', '.join(settings.log)}.")
+    if settings.log_transform:
+        sentences.append(
+            f"The table holds only the logarithm of these columns: {', '.join(settings.log_transform)}."
+        )
     if settings.consumption:
         sentences.append(
             f"A cell of {', '.join(settings.consumption)} is disclosed only if nobody has more than "

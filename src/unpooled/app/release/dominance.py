@@ -9,6 +9,7 @@ from unpooled.app.release.release_tables import behind
 from unpooled.app.result import ClusterResult
 from unpooled.data.transforms import Number, Shaped
 from unpooled.errors import InputError
+from unpooled.html.formatting import cluster_letter
 from unpooled.privacy.presets import Preset
 
 
@@ -61,8 +62,8 @@ def _check_bound(result: ClusterResult, preset: Preset, name: str) -> None:
         share = max_share(float(behind(result)[c, place]), trait.value, trait.spread)
         if share > preset.max_share:
             raise InputError(
-                f"cluster {c + 1}: one of its {result.sizes[c]:.0f} {result.unit} may have up to {share:.0%} "
-                f"of its total of {name} (by mean and standard deviation); {preset.name} allows "
+                f"cluster {cluster_letter(c)}: one of its {result.sizes[c]:.0f} {result.unit} may have up to "
+                f"{share:.0%} of its total of {name} (by mean and standard deviation); {preset.name} allows "
                 f"{preset.max_share:.0%}"
             )
 

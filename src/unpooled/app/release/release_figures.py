@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from unpooled.app.release.release_tables import ReleaseContents
 from unpooled.app.release.released_counts import REDACTED
 from unpooled.app.traits import FULL
+from unpooled.html.formatting import cluster_letter
 from unpooled.html.svg import colour, drawing, tag, text
 
 _STYLE = """
@@ -51,7 +52,7 @@ def _sites(released: ReleaseContents, unit: str) -> str:
     for j in range(values.shape[1]):
         at = _LEFT + 95 * (j % 6)
         parts.append(tag("rect", x=at, y=y + 20.0 * (j // 6), width=12.0, height=12.0, class_=colour(j)))
-        parts.append(text(at + 18, y + 11 + 20 * (j // 6), f"cluster {j + 1}", "soft"))
+        parts.append(text(at + 18, y + 11 + 20 * (j // 6), f"cluster {cluster_letter(j)}", "soft"))
     height = y + 20 * math.ceil(values.shape[1] / 6) + 12
     return _figure(height, parts, f"{unit} of each site by cluster")
 
@@ -61,7 +62,7 @@ def _means(released: ReleaseContents) -> str:
     k = released.by_site.values.shape[1]
     wide, parts = (_WIDTH - _LEFT - 20) / max(k, 1), []
     for j in range(k):
-        parts.append(text(_LEFT + wide * (j + 0.5), 20, f"cluster {j + 1}", "soft", "middle"))
+        parts.append(text(_LEFT + wide * (j + 0.5), 20, f"cluster {cluster_letter(j)}", "soft", "middle"))
     for line, (name, means, effects) in enumerate(released.means[:_MAX_ROWS]):
         y = 32 + _ROW * line
         parts.append(text(_LEFT - 10, y + 19, name[:22], anchor="end"))

@@ -15,6 +15,7 @@ from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.data.transforms import Number
 from unpooled.errors import InputError
+from unpooled.html.formatting import cluster_letter
 from unpooled.privacy.presets import PRESETS, Preset
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.storage.file_locks import lock
@@ -132,13 +133,13 @@ def relation(
                 f"person. {_COMPARE}"
             )
         for j, size in enumerate(now.clusters):
-            near = [c + 1 for c, n in enumerate(old.clusters) if 0 < abs(n - size) < min_difference]
+            near = [i for i, n in enumerate(old.clusters) if 0 < abs(n - size) < min_difference]
             if near:
-                others = ", ".join(map(str, near))
+                others = ", ".join(map(cluster_letter, near))
                 warnings.append(
-                    f"cluster {j + 1} here and cluster {others} of release {old.name} have nearly as many "
-                    "people: if one contains the other, their difference is about a few people. "
-                    f"{_COMPARE}"
+                    f"cluster {cluster_letter(j)} here and cluster {others} of release {old.name} have "
+                    "nearly as many people: if one contains the other, their difference is about a few "
+                    f"people. {_COMPARE}"
                 )
     return relations, warnings
 

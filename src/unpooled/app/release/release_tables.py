@@ -18,7 +18,7 @@ from unpooled.app.release.released_counts import REDACTED, Counts, large_enough,
 from unpooled.app.result import ClusterResult
 from unpooled.data.transforms import Binary, Category, Number
 from unpooled.errors import InputError
-from unpooled.html.formatting import figure
+from unpooled.html.formatting import cluster_letter, figure
 from unpooled.privacy.presets import Preset
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray
@@ -72,8 +72,9 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
         if not large_enough(np.array([size]), preset)[0] or not size:
             small = f" (rounded {rounded(np.array(size), preset.rounding):.0f})"
             raise InputError(
-                f"cluster {j + 1} has {size:.0f} {result.unit}{small if size >= preset.min_people else ''}; "
-                f"{preset.name} discloses no number about fewer than {preset.min_people}. Try fewer clusters."
+                f"cluster {cluster_letter(j)} has {size:.0f} {result.unit}"
+                f"{small if size >= preset.min_people else ''}; {preset.name} discloses no "
+                f"number about fewer than {preset.min_people}. Try fewer clusters."
             )
     sites = result.description.sites
     by_site = Counts.from_counts(
@@ -86,12 +87,12 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
         "clusters.csv": ReleaseTable(
             f"The number of {unit} in each cluster.",
             ("cluster", unit),
-            [(str(j + 1), by_site.total(j)) for j in range(result.k)],
+            [(cluster_letter(j), by_site.total(j)) for j in range(result.k)],
             (unit,),
         ),
         "clusters_by_site.csv": ReleaseTable(
             f"The number of {unit} of each site in each cluster; the last line is the sum of those above.",
-            ("site", *(f"cluster_{j + 1}" for j in range(result.k))),
+            ("site", *(f"cluster_{cluster_letter(j)}" for j in range(result.k))),
             [
                 *(
                     (site, *(by_site.text(i, j) for j in range(result.k)))
@@ -99,7 +100,7 @@ def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str
                 ),
                 ("total", *(by_site.total(j) for j in range(result.k))),
             ],
-            tuple(f"cluster_{j + 1}" for j in range(result.k)),
+            tuple(f"cluster_{cluster_letter(j)}" for j in range(result.k)),
         ),
         "profiles.csv": profiles,
         "scores.csv": _scores(result, by_site),
@@ -149,14 +150,14 @@ def _profiles(
                 released.append((_mean_of_two(two, with_high / float(weights[c])), ""))
                 if is_certain:
                     people = f"all {unit}" if with_high else "nobody"
-                    certain.append(f"{label} {two.high:g}: {people} of cluster {c + 1}")
+                    certain.append(f"{label} {two.high:g}: {people} of cluster {cluster_letter(c)}")
             else:
                 released.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
         kind = "rate" if two is not None and two.is_rate else "mean"
         disclosed = np.array([mean != REDACTED for mean, _ in released])
         mean_of_all = _overall(released, disclosed * weights)
         rows += [
-            (label, str(c + 1), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *released[c])
+            (label, cluster_letter(c), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *released[c])
             for c in range(result.k)
         ]
         total = f"{weights[disclosed].sum():.0f}" if disclosed.any() else REDACTED
@@ -295,10 +296,10 @@ def _categories(
             complete = cells.disclosed[c].all() and cells.values[c].sum() > 0
             for place, category in enumerate(column.places):
                 share = f"{cells.values[c, place] / cells.values[c].sum():.3f}" if complete else REDACTED
-                rows.append((column.label, category, str(c + 1), cells.text(c, place), share))
+                rows.append((column.label, category, cluster_letter(c), cells.text(c, place), share))
                 if complete and cells.values[c, place] in (0.0, cells.values[c].sum()):
                     people = "nobody" if not cells.values[c, place] else f"all {unit}"
-                    certain.append(f"{column.label} {category}: {people} of cluster {c + 1}")
+                    certain.append(f"{column.label} {category}: {people} of cluster {cluster_letter(c)}")
     if not rows:
         return None, 0, ()
     about = (
@@ -343,14 +344,14 @@ def build_private_release(result: PrivateResult, preset: Preset) -> ReleaseConte
         "clusters.csv": ReleaseTable(
             "The number of rows in each cluster, with noise.",
             ("cluster", "rows"),
-            [(str(i + 1), counts.total(i)) for i in range(len(order))],
+            [(cluster_letter(i), counts.total(i)) for i in range(len(order))],
             ("rows",),
         ),
         "profiles.csv": ReleaseTable(
             "The centre of each cluster, with noise.",
             ("column", "cluster", "rows", "mean"),
             [
-                (name, str(i + 1), counts.total(i), figure(float(state.centers[j][at])))
+                (name, cluster_letter(i), counts.total(i), figure(float(state.centers[j][at])))
                 for at, name in enumerate(columns)
                 for i, j in enumerate(order)
             ],

@@ -7,7 +7,7 @@ import numpy as np
 
 from unpooled.app.result import ClusterResult
 from unpooled.app.traits import Trait
-from unpooled.html.formatting import figure, natural
+from unpooled.html.formatting import cluster_letter, figure, natural
 from unpooled.html.svg import Plane, Point, colour, drawing, ellipse, line, path, tag, text, ticks
 from unpooled.typing import FloatArray
 
@@ -152,9 +152,9 @@ def apart(result: ClusterResult) -> str:
             free = (y + off for off in (0, -13, 13) if all(math.dist((x, y + off), p) > 20 for p in placed))
             at = (x, next(free, float(y)))
             placed.append(at)
-            title = tag("title", f"cluster {j + 1}: {t.text()}")
+            title = tag("title", f"cluster {cluster_letter(j)}: {t.text()}")
             parts.append(tag("circle", title, cx=at[0], cy=at[1], r=11.0, class_=f"place {colour(j)}"))
-            parts.append(text(at[0], at[1] + 5, str(j + 1), f"inside {colour(j)}", "middle"))
+            parts.append(text(at[0], at[1] + 5, cluster_letter(j), f"inside {colour(j)}", "middle"))
     middle = (plane.left + plane.right) / 2
     caption = "mean of the cluster, in standard deviations of all rows"
     parts.append(text(middle, plane.bottom + 36, caption, "name", "middle"))
@@ -268,10 +268,10 @@ def spread_map(result: ClusterResult) -> str:
     largest = max(float(result.sizes.max()), 1.0)
     for j, place in enumerate(d.places):
         x, y = plane.at(float(place[0]), float(place[1]))
-        title = f"cluster {j + 1}: {result.sizes[j]:.0f} {result.unit}"
+        title = f"cluster {cluster_letter(j)}: {result.sizes[j]:.0f} {result.unit}"
         radius = 10 + 12 * math.sqrt(float(result.sizes[j]) / largest)
         parts.append(tag("circle", tag("title", title), cx=x, cy=y, r=radius, class_=f"place {colour(j)}"))
-        parts.append(text(x, y + 5, str(j + 1), f"inside {colour(j)}", "middle"))
+        parts.append(text(x, y + 5, cluster_letter(j), f"inside {colour(j)}", "middle"))
     return drawing(760, 480, parts, "map of clusters and sites on two principal axes")
 
 
@@ -414,7 +414,7 @@ def tree(result: ClusterResult) -> str:
     for j in order:
         x, y = at[j]
         parts.append(tag("circle", cx=x - 14, cy=y, r=11.0, class_=f"place {colour(j)}"))
-        parts.append(text(x - 14, y + 4.5, str(j + 1), f"inside {colour(j)}", "middle"))
+        parts.append(text(x - 14, y + 4.5, cluster_letter(j), f"inside {colour(j)}", "middle"))
     parts.append(
         text(
             (plane.left + plane.right) / 2,

@@ -12,7 +12,7 @@ from unpooled.app.result import ClusterResult
 from unpooled.app.traits import FULL, Trait, one_per_column
 from unpooled.data import Number
 from unpooled.data.transforms import Binary
-from unpooled.html.formatting import counted, figure, listed, natural, percent, sentence, size
+from unpooled.html.formatting import cluster_letter, counted, figure, listed, natural, percent, sentence, size
 from unpooled.html.rendering import render, script_digest
 
 _TRAITS = 5  # columns on the card of a cluster
@@ -75,7 +75,11 @@ def _cluster(result: ClusterResult, j: int) -> dict[str, str]:
         ways += [f"{word} {', '.join(some)}"] if some else []
     rows, share = _size(result, j)
     text = "; ".join(ways) or "close to the mean in every column"
-    return {"name": result.names.clusters.get(str(j + 1), ""), "size": f"{rows} ({share})", "text": text}
+    return {
+        "name": result.names.clusters.get(cluster_letter(j), ""),
+        "size": f"{rows} ({share})",
+        "text": text,
+    }
 
 
 def _size(result: ClusterResult, j: int) -> tuple[str, str]:
@@ -107,7 +111,7 @@ def profiles(result: ClusterResult) -> dict[str, Any]:
 def _card(result: ClusterResult, j: int) -> dict[str, Any]:
     rows, share = _size(result, j)
     traits = [t for t in one_per_column(result.traits(j)) if abs(t.effect) >= 0.1][:_TRAITS]
-    name = result.names.clusters.get(str(j + 1), "")
+    name = result.names.clusters.get(cluster_letter(j), "")
     return {"name": name, "size": rows, "share": share, "bars": [_bar(result, t) for t in traits]}
 
 
@@ -223,7 +227,7 @@ def _stacked(result: ClusterResult, i: int, min_share: float) -> dict[str, Any]:
         {
             "cluster": j,
             "width": f"{100 * amount / whole:.2f}",
-            "title": f"cluster {j + 1}: {amount:,.0f} {unit}",
+            "title": f"cluster {cluster_letter(j)}: {amount:,.0f} {unit}",
             "label": percent(round(amount / whole, 2)) if amount / whole >= min_share else "",
         }
         for j, amount in enumerate(sizes)

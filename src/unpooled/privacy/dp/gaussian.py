@@ -26,7 +26,7 @@ class Gaussian(Message):
     rows : int or None
         The number of rows in all, if that is public. With it the forecast is made before any budget is spent;
         without it the first release, a twentieth of the budget, estimates the number.
-    force : bool
+    accept_noise : bool
         Run even if, by the forecast, noise would obscure the clusters.
     sites_per_person : int
         The most sites at which one person has a row. The budget then protects a person with one row at each
@@ -41,7 +41,7 @@ class Gaussian(Message):
     lower: float | FloatArray = -1.0  # or (d,)
     upper: float | FloatArray = 1.0
     rows: int | None = None
-    force: bool = False
+    accept_noise: bool = False
     sites_per_person: int = 1
 
     def __post_init__(self) -> None:

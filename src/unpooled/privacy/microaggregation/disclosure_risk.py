@@ -148,11 +148,11 @@ class _Attack:
         self.values: dict[str, tuple[FloatArray, FloatArray]] = {}  # members and controls
         rows = (order[:half], order[half:])
         for name in table.names:
-            kind = released.get(f"log({name})" if name in settings.log else name)
+            kind = released.get(f"log({name})" if name in settings.log_transform else name)
             if name == settings.person or kind not in (NUMBER, CATEGORY):
                 continue
             known = people.number(name) if kind == NUMBER else self._categories(table, people, name)
-            shown = f"log({name})" if name in settings.log else name
+            shown = f"log({name})" if name in settings.log_transform else name
             self.values[shown] = known[rows[0]], known[rows[1]]
         self.columns = tuple(self.values)
         if not self.columns:

@@ -70,7 +70,7 @@ class PointMatrix:
     def _weight(self, name: str) -> float:
         if name in self._settings.ungrouped:
             return 0.0
-        return _STUDIED if name in (*self._settings.columns, *self._settings.consumption) else 1.0
+        return _STUDIED if name in (*self._settings.study_columns, *self._settings.consumption) else 1.0
 
     def _mark(self, missing: npt.NDArray[np.bool_], weight: float) -> None:
         if missing.any():

@@ -32,10 +32,15 @@ class People:
     """
 
     def __init__(self, table: Table, settings: SummarySettings) -> None:
-        self._table, self._log = table, settings.log
-        for name in (*settings.columns, *settings.ungrouped, *settings.log, *settings.consumption):
+        self._table, self._log = table, settings.log_transform
+        for name in (
+            *settings.study_columns,
+            *settings.ungrouped,
+            *settings.log_transform,
+            *settings.consumption,
+        ):
             table.index(name)
-        for name in settings.log:
+        for name in settings.log_transform:
             if table.kinds[table.index(name)] not in (NUMBER, "empty"):
                 raise InputError(f"column {name} has no numbers, so it has no logarithm")
         for name in settings.consumption:
@@ -130,7 +135,7 @@ def _texts(codes: FloatArray, categories: tuple[str, ...] | None) -> tuple[str, 
 def released_names(table: Table, settings: SummarySettings) -> list[tuple[str, str, str]]:
     """Return (column, its name in the summary table, its kind) of every column of the summary table."""
     columns = [
-        (name, f"log({name})" if name in settings.log else name, kind)
+        (name, f"log({name})" if name in settings.log_transform else name, kind)
         for name, kind in zip(table.names, table.kinds, strict=True)
         if not (settings.person and name == settings.person)
     ]

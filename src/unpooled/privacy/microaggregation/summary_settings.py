@@ -20,11 +20,11 @@ class SummarySettings:
         The fewest people in a group; 0 derives it from the numbers of people and columns.
     person : str
         The column that identifies people; "": every row counts as a person.
-    columns : tuple of str
+    study_columns : tuple of str
         The columns that studies are about: they count three times in the grouping.
     sensitive : tuple of str
         The columns that do not count in the grouping.
-    log : tuple of str
+    log_transform : tuple of str
         The columns of which the table has only the logarithm.
     consumption : tuple of str
         The columns in which a cell is disclosed only if nobody dominates its total.
@@ -50,9 +50,9 @@ class SummarySettings:
 
     min_group_size: int = 0
     person: str = ""
-    columns: tuple[str, ...] = ()
+    study_columns: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
-    log: tuple[str, ...] = ()
+    log_transform: tuple[str, ...] = ()
     consumption: tuple[
         str, ...
     ] = ()  # columns in which a cell is disclosed only if nobody dominates its total
@@ -73,10 +73,12 @@ class SummarySettings:
                 "min_group_size must be 0 (by people and columns) or a whole number of at least "
                 f"{MIN_GROUP_SIZE}, got {self.min_group_size!r}"
             )
-        for name in self.columns:
+        for name in self.study_columns:
             if name in self.ungrouped:
                 role = "diverse" if name in self.diverse else "sensitive"
-                raise InputError(f"column {name} is both in columns and in {role}. Name it in one of them.")
+                raise InputError(
+                    f"column {name} is both in study_columns and in {role}. Name it in one of them."
+                )
         if not 0.05 <= self.diverse_by < 1:
             raise InputError(f"diverse_by must be at least 0.05 and below 1, got {self.diverse_by!r}")
         if self.no_sensitive_columns and self.ungrouped:
@@ -84,11 +86,18 @@ class SummarySettings:
                 f"column {self.ungrouped[0]} is sensitive, and the site is declared to have no such columns"
             )
         for name in self.consumption:
-            if name in self.log:
-                raise InputError(f"column {name} is both in consumption and in log. Name it in one of them.")
+            if name in self.log_transform:
+                raise InputError(
+                    f"column {name} is both in consumption and in log_transform. Name it in one of them."
+                )
         if not 0 < self.max_share <= 1:
             raise InputError(f"max_share must be above 0 and at most 1, got {self.max_share!r}")
-        if self.person and self.person in (*self.columns, *self.ungrouped, *self.log, *self.consumption):
+        if self.person and self.person in (
+            *self.study_columns,
+            *self.ungrouped,
+            *self.log_transform,
+            *self.consumption,
+        ):
             raise InputError(f"column {self.person} identifies people, so it cannot have another role")
         if self.person and self.one_row_per_person:
             raise InputError(

@@ -138,7 +138,7 @@ def _processed(site: SiteFacts) -> dict[str, Any]:
             "domain": [(name, f"{low:g} to {high:g}") for name, low, high in ranges],
         }
     named = {
-        "studied": site.settings.columns,
+        "studied": site.settings.study_columns,
         "sensitive: does not count in the grouping": site.settings.ungrouped,
         "diverse: no value is too frequent in a group": site.settings.diverse,
         "consumption": site.settings.consumption,
