@@ -97,7 +97,8 @@ _ARGUMENTS = {
     "outcomes", "columns", "scale", "bounds", "missing", "min-category-share", "method",
     "restarts", "max-rounds", "seed", "secure", "polish", "exact-sums", "protect", "min-group-size", "person",
     "one-row-per-person", "not-a-person", "sensitive", "diverse", "log-transform", "consumption",
-    "min-cluster-size", "epsilon", "delta", "rows", "sites-per-person", "accept-noise", "overwrite", "certify",
+    "min-cluster-size", "epsilon", "delta", "rows", "sites-per-person", "accept-noise", "overwrite",
+    "certify",
 }  # fmt: skip
 _PYTHON_NAMES = {"restarts": "n_init", "seed": "random_state"}  # where scikit-learn has a name
 _FLAGS = ("one-row-per-person", "secure", "exact-sums", "accept-noise", "overwrite")
