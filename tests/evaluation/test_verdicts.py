@@ -70,6 +70,13 @@ def test_a_single_row_far_away_is_named_and_is_not_a_cluster():
     assert any("fewer than 10 rows" in reason for reason in choice.doubts)
 
 
+def test_a_few_groups_of_a_summary_table_are_not_a_cluster():
+    choice = chosen(tables_of(made("twelve yes or no", 300, 4000)), summary=True, ks=range(2, 7))
+    assert (choice.k, choice.verdict) == (3, "clear"), choice.reasons
+    faults = {j.k: j.fault for j in choice.judgements}
+    assert faults[4] == faults[5] == "a cluster has fewer than 5 groups of the summary tables"
+
+
 def test_too_few_rows_are_not_judged():
     choice = chosen(tables_of(made("3 balls", 18, 0)), ks=range(2, 4))
     assert (choice.verdict, choice.none) == ("not judged", False)

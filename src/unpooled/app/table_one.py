@@ -33,7 +33,7 @@ def table_one(result: ClusterResult, names: Names) -> list[list[str]]:
     for key in sorted(by_cluster[0], key=lambda key: places.get(key, places.get((key[0], ""), 0))):
         traits = [by[key] for by in by_cluster]
         rows.append(_row(traits, names))
-        if any(t.behind for t in traits) and traits[0].column not in counted:
+        if any(round(t.known) < round(t.rows) for t in traits) and traits[0].column not in counted:
             known = [t.known for t in traits]
             rows.append(_known(names.column(traits[0].column), known, result.k))
         counted.add(traits[0].column)

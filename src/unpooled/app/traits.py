@@ -10,6 +10,7 @@ from unpooled.data.transforms import Binary
 from unpooled.evaluation import Description
 from unpooled.html.formatting import figure
 
+_NEARLY_ALL = 0.9  # share of rows with a value from which the number behind a figure is not worth a word
 FULL = 2.0  # standard deviations that fill half a bar, or give a cell its deepest colour
 
 
@@ -36,7 +37,7 @@ class Trait:
         return f"{self.value:.0%}" if self.category else figure(self.value)
 
     def text(self) -> str:
-        """Return the trait in words, with the rows behind it if others lack a value.
+        """Return the trait in words, with the rows behind it if many others lack a value.
 
         >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8, 70, 70).text()
         'age 61.2 (all 53.5)'
@@ -51,8 +52,8 @@ class Trait:
 
     @property
     def behind(self) -> str:
-        """The number of rows behind the figures, in words; "" if all rows of the cluster have a value."""
-        few = round(self.known) < round(self.rows)
+        """The number of rows behind the figures, in words; "" if nine of ten rows have a value, or more."""
+        few = self.known < _NEARLY_ALL * self.rows
         return f"{self.known:,.0f} of {self.rows:,.0f} have a value" if few else ""
 
 

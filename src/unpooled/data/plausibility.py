@@ -33,20 +33,9 @@ _SAME = 0.1  # of a power of ten: as near to a conversion as sites that differ a
 _ALIKE = 0.2  # between the factor of the means and that of the spreads
 
 
-def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
-    """Return warnings for sites where a column probably has another unit: from its mean and its spread.
-
-    A change of the unit multiplies both by one factor, or moves the mean alone. Sites with few rows are
-    ignored. The others are cut into two groups where their sizes are farthest apart, and the warning names
-    the smaller group; of two groups of the same size, the one without the first site.
-    """
-    sizes: dict[SiteId, tuple[float, float]] = {}
-    for site, schema in schemas.items():
-        j = schema.names.index(name)
-        there = float(schema.rows[0]) - float(np.nan_to_num(schema.missing[j], nan=0.0))
-        if not np.isnan(schema.size[j]) and there >= _MIN_ROWS:
-            sizes[site] = float(schema.size[j]), float(schema.spread[j])
-    coarse = any(schema.protection[0] == "raw" for schema in schemas.values())
+def constant_somewhere(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
+    """Return warnings for sites where every value of a column is the same, and elsewhere they differ."""
+    sizes = _stated_sizes(schemas, name)
     usual = {site: v for site, v in sizes.items() if np.isfinite(v).all()}
     if len(sizes) < 2 or not usual:
         return []
@@ -61,15 +50,41 @@ def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
             warnings.append(f"{name} at {site}: every value is 0; elsewhere it is about {about}")
         elif len(others) > 1 or abs(size - typical[0]) >= _MANY:
             warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
-    odd, rest = _apart(usual)
-    if odd:
-        own, typical = (np.median(np.array([usual[s] for s in group]), axis=0) for group in (odd, rest))
-        where = "elsewhere" if len(odd) < len(rest) or len(rest) == 1 else f"at {some(rest)}"
-        own, typical = ((float(size), float(spread)) for size, spread in (own, typical))
-        guess, at = _conversion(own, typical, coarse, where), some(odd)
-        if guess:
-            warnings.append(f"{name} at {at}: {guess} Convert it at {at}, or leave it out (--exclude {name})")
     return warnings
+
+
+def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
+    """Return warnings for sites where a column probably has another unit: from its mean and its spread.
+
+    A change of the unit multiplies both by one factor, or moves the mean alone. Sites with few rows are
+    ignored. The others are cut into two groups where their sizes are farthest apart, and the warning names
+    the smaller group; of two groups of the same size, the one without the first site.
+    """
+    sizes = _stated_sizes(schemas, name)
+    coarse = any(schema.protection[0] == "raw" for schema in schemas.values())
+    usual = {site: v for site, v in sizes.items() if np.isfinite(v).all()}
+    if len(sizes) < 2 or not usual:
+        return []
+    odd, rest = _apart(usual)
+    if not odd:
+        return []
+    own, typical = (np.median(np.array([usual[s] for s in group]), axis=0) for group in (odd, rest))
+    where = "elsewhere" if len(odd) < len(rest) or len(rest) == 1 else f"at {some(rest)}"
+    own, typical = ((float(size), float(spread)) for size, spread in (own, typical))
+    guess, at = _conversion(own, typical, coarse, where), some(odd)
+    advice = f"Convert it at {at}, or leave it out (--exclude {name})"
+    return [f"{name} at {at}: {guess} {advice}"] if guess else []
+
+
+def _stated_sizes(schemas: Mapping[SiteId, Schema], name: str) -> dict[SiteId, tuple[float, float]]:
+    """The sizes and spreads that sites state of a column, without sites that have few values of it."""
+    sizes = {}
+    for site, schema in schemas.items():
+        j = schema.names.index(name)
+        there = float(schema.rows[0]) - float(np.nan_to_num(schema.missing[j], nan=0.0))
+        if not np.isnan(schema.size[j]) and there >= _MIN_ROWS:
+            sizes[site] = float(schema.size[j]), float(schema.spread[j])
+    return sizes
 
 
 def _apart(sizes: Mapping[SiteId, tuple[float, float]]) -> tuple[list[SiteId], list[SiteId]]:

@@ -41,7 +41,7 @@ from unpooled.data.column_scales import (
     standard_scale,
 )
 from unpooled.data.missing_values import PreparationWithMissing
-from unpooled.data.plausibility import long_tails, odd_units
+from unpooled.data.plausibility import constant_somewhere, long_tails, odd_units
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
@@ -134,8 +134,11 @@ def plan_columns(
     missing = np.array(
         [[schema.missing[schema.names.index(name)] for name in chosen] for schema in schemas.values()]
     ).reshape(len(sites), len(chosen))
-    units = [text for name in numbers if _sizes_differ(schemas, name) for text in odd_units(schemas, name)]
-    warnings += units
+    units = []
+    for name in numbers:
+        if _sizes_differ(schemas, name):
+            units += (odd := odd_units(schemas, name))
+            warnings += [*constant_somewhere(schemas, name), *odd]
     for name in categorical:
         check_spelling(schemas, name)
         warnings += filter(None, [differing_categories(schemas, name)])

@@ -28,7 +28,12 @@ from unpooled.evaluation.choose_k import (
     unjudged,
 )
 from unpooled.evaluation.influential_sites import influential_sites
-from unpooled.evaluation.make_references import MAX_ROWS, histograms, make_references
+from unpooled.evaluation.make_references import (
+    MAX_ROWS,
+    histograms,
+    make_references,
+    people_in_a_group,
+)
 from unpooled.evaluation.replication import SPLITS, Replication, between, replicate
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
@@ -466,11 +471,12 @@ class Analysis(Message, Algorithm[AnalysisState]):
 
         replications = yield from together([halves(i) for i in judged])
         found = dict(zip(judged, replications, strict=True))
-        compared = [i for i in judged if not early_fault(scores[i], found[i])]
+        group_size = people_in_a_group(agreement)
+        compared = [i for i in judged if not early_fault(scores[i], found[i], group_size)]
         rng = np.random.default_rng(state.seed)
         references = make_references(agreement, cells, covariance, rng) if compared else None
         return [
-            judge(s, found[i], references.scores(s.k) if references and i in compared else None)
+            judge(s, found[i], references.scores(s.k) if references and i in compared else None, group_size)
             if i in found
             else unjudged(s, whys[i])
             for i, s in enumerate(scores)

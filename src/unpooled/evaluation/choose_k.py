@@ -187,7 +187,8 @@ _AGREEMENT = 0.6  # the clusters of two halves have this adjusted Rand index,
 _STABLE = 0.8  # those of restarts that are nearly as good have this one,
 _BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this. It is clear with these:
 _CLEAR_DEVIATIONS, _CLEAR_AGREEMENT, _CLEAR_BORDER, _CLEAR_TOUCHING = 5.0, 0.8, 0.4, 0.5
-_HANDFUL = 10  # a cluster of fewer rows is single rows far from the others
+_HANDFUL = 10  # a cluster of fewer rows is single rows far from the others,
+_FEW_GROUPS = 5  # one of fewer groups of summary tables is people who were grouped because they are alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,11 +269,16 @@ def not_judged(s: Scores, rows: float, points: float) -> str:
     return ""
 
 
-def early_fault(s: Scores, replication: Replication) -> str:
-    """Return the condition that fails without a look at references; "" if there is none."""
-    few = [size for size in s.sizes if size < _HANDFUL]
-    if few:
+def early_fault(s: Scores, replication: Replication, group_size: int) -> str:
+    """Return the condition that fails without a look at references; "" if there is none.
+
+    ``group_size`` is the number of people in a group of summary tables; 1 if sites answer from rows.
+    """
+    smallest = float(s.sizes.min())
+    if smallest < _HANDFUL:
         return f"a cluster has fewer than {_HANDFUL} rows, far from all others"
+    if group_size > 1 and smallest < _FEW_GROUPS * group_size:
+        return f"a cluster has fewer than {_FEW_GROUPS} groups of the summary tables"
     if s.border > _BORDER or s.touching > _TOUCHING:
         return "rows do not thin out between the clusters"
     if replication.gain <= 0:
@@ -284,10 +290,12 @@ def early_fault(s: Scores, replication: Replication) -> str:
     return ""
 
 
-def judge(s: Scores, replication: Replication, references: ReferenceScores | None) -> Judgement:
+def judge(
+    s: Scores, replication: Replication, references: ReferenceScores | None, group_size: int
+) -> Judgement:
     """Return the judgement of one k; ``references`` are not needed if a condition fails without them."""
     nan = float("nan")
-    fault = early_fault(s, replication)
+    fault = early_fault(s, replication, group_size)
     if references is None:
         return Judgement(s.k, replication, nan, nan, nan, "", fault)
     expected = float(references.gains.mean())

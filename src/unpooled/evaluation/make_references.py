@@ -64,8 +64,7 @@ def make_references(
     starts = _starts(agreement)
     columns = [_column(agreement, j, int(starts[j]), cells[j], covariance) for j in range(len(cells))]
     n = round(min(agreement.used, MAX_ROWS))
-    everyone = float(agreement.rows.sum())
-    group_size = int(max(everyone // max(float(agreement.groups.sum()), 1.0), 1.0))
+    group_size = people_in_a_group(agreement)
     # tables of one size: a relay does not tell how its rows are divided
     tables = min(int(agreement.tables.sum()), n // group_size) if group_size > 1 else 1
     site_rows = np.diff(np.rint(np.linspace(0, n, max(tables, 1) + 1))).astype(np.int64)
@@ -76,6 +75,11 @@ def make_references(
         missing[missing.all(axis=1), 0] = False  # a row without any value is not in the data either
         rows.X[np.repeat(missing, np.diff(starts), axis=1)] = np.nan
     return References(rows, int(rng.integers(2**31)))
+
+
+def people_in_a_group(agreement: AgreedSchema) -> int:
+    """Return the people in a group of the summary tables, rounded down; 1 if sites answer from rows."""
+    return int(max(float(agreement.rows.sum()) // max(float(agreement.groups.sum()), 1.0), 1.0))
 
 
 def _starts(agreement: AgreedSchema) -> IntArray:
