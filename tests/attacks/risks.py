@@ -72,6 +72,13 @@ def visits(seed: int, people: int) -> Table:
     )
 
 
+def rows_of_a_person(case: Case) -> int:
+    """The largest number of rows of a person."""
+    if not case.person:
+        return 1
+    return int(np.unique(case.table.values[:, case.table.index(case.person)], return_counts=True)[1].max())
+
+
 def numbers(case: Case) -> np.ndarray:
     """The numeric columns in deviations, clipped to 4, a missing value in the middle."""
     table = case.table
@@ -108,9 +115,10 @@ def line(name: str, case: Case, *, diverse: bool, k: int = 3) -> str:
 def dp_line(case: Case, k: int = 3) -> str:
     """Bounds by theory: noise bounds what anybody learns of a row, whatever is known of all others.
 
-    No attack succeeds on members more often than on controls by more than the total variation distance.
+    No attack succeeds on members more often than on controls by more than the total variation distance. The
+    budget is for a row; a person with several rows is protected as many times less.
     """
-    mu = gdp_mu(EPSILON, DELTA)
+    mu = gdp_mu(EPSILON, DELTA) * rows_of_a_person(case)
     auc, found = norm.cdf(mu / np.sqrt(2)), norm.cdf(norm.ppf(0.01) + mu)
     above = f"at most {2 * norm.cdf(mu / 2) - 1:.2f} above controls"
     return (

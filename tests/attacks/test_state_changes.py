@@ -35,7 +35,7 @@ from unpooled.site.study_store import APPROVED, WITHDRAWN, StudyFolder
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 NEW_RUN = "Start a new run"
-RAW = 'format = 1\n[protect]\nmode = "raw"\n'
+RAW = 'format = 1\n[protect]\nmode = "raw"\none_row_per_person = true\n'
 SUMMARY = "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
 SECURE = '[aggregation]\nsecure = "required"\n'
 DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
@@ -217,9 +217,15 @@ def test_one_exchange_is_not_summed_before_and_after_an_erasure(tmp_path):
     assert NEW_RUN in slow.refused["s0"]
 
 
-def test_one_exchange_is_not_summed_from_rows_that_have_changed(tmp_path):
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        (RAW + SECURE, "are not those of its earlier secure sums"),
+        (RAW + SECURE + "max_equations = 1\n", "another sum of this exchange was unmasked before"),
+    ],
+)
+def test_one_exchange_is_not_summed_from_rows_that_have_changed(tmp_path, rules, reason):
     """The difference of the two sums would be the change at one site; the same rows are summed again."""
-    rules = RAW + SECURE
     sites = three(tmp_path, dict.fromkeys(TABLES, rules), TABLES)
     slow = SlowCoordinator(sites)
     slow.begin(request_id(), AskMoments())
@@ -232,7 +238,7 @@ def test_one_exchange_is_not_summed_from_rows_that_have_changed(tmp_path):
     reopened(sites, tmp_path, "s0", changed, rules)
     slow.begin(request_id(), AskMoments(), epoch="last")
     assert slow.rest() is None
-    assert "another sum of this exchange was unmasked before" in slow.refused["s0"]
+    assert reason in slow.refused["s0"]
 
 
 def test_a_sum_over_fewer_sites_than_the_minimum_of_now_is_not_masked(tmp_path):

@@ -170,7 +170,7 @@ def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
     policy = f'format = 1\n[protect]\nmode = "raw"\n{STUDIES}'
-    other = {"data": str(odd), "categorical": [], "na": []}
+    other = {"data": str(odd), "reading": {}}
     with network.with_policy("va", policy), network.with_settings("va", **other):
         network.run("odd", *QUICK)
         output = network.finish("odd", code=1)

@@ -72,6 +72,7 @@ def test_it_counts_what_could_be_read_singly_and_what_left_masked(opened, tmp_pa
     run_protocol(each(federation.sites, AskMoments()), federation, run="single")
     for text in account(tmp_path / "a"):
         assert "1 answer could be read singly by the coordinator, not only in a sum." in text
+        assert "how many rows there are, and of every column the sum and the sum of squares" in text
 
 
 def test_it_names_the_decisions_about_studies_and_says_where_nothing_left(tmp_path):

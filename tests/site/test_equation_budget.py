@@ -7,7 +7,10 @@ import pytest
 
 from attacks.stages import AUTHORITY, SlowCoordinator, request_id
 from kills import Hospital
+from studies import study_of
 from unpooled import FederatedKMeans, Lloyd, LocalFederation, SecureSums, Simulation, run
+from unpooled.app.job import Job, RemoteRunOptions
+from unpooled.app.propose_study import propose_study
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns
@@ -30,6 +33,8 @@ from unpooled.site.equation_budget import opened_equations
 from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.study_guard import StudyGuard
+from unpooled.site.study_store import APPROVED, StudyFolder
 
 RULES = 'format = 1\n[protect]\nmode = "raw"\n[aggregation]\n'  # every masked sum is over the rows
 GROUPED = (  # a site that answers only in secure sums answers from groups of its rows, but for exact rounds
@@ -456,3 +461,41 @@ def test_posterior_variance_of_nothing():
     assert (len(found.rows), len(found.pairs), found.equations) == (0, 0, 0)
     apart = determined([np.array([0, 0, -1, -1, 1])], 5)  # rows that a set leaves out
     assert (apart.rows.tolist(), apart.pairs.tolist(), apart.equations) == ([4], [[0, 1]], 2)
+
+
+# ---------------------------------------------------------------- studies
+
+
+def test_a_study_that_allows_only_secure_sums_is_answered_from_groups_of_rows(tmp_path):
+    rules = '[protect]\nmode = "raw"\none_row_per_person = true\n'
+    for secure in (True, False):
+        folder = tmp_path / str(secure)
+        study = study_of("r", secure=secure)
+        approved(folder, study)
+        guard = StudyGuard(study, StudyFolder(folder))
+        site = open_site("s0", rows_of(60)["s0"], parse(f"format = 1\n{rules}"), folder, study=guard)
+        assert site.grouped is secure
+        site.close()
+
+
+def approved(folder, study):
+    """A folder of a site in which somebody approved a study."""
+    folder.mkdir()
+    place = StudyFolder(folder)
+    place.receive("s0", study, "")
+    place.decide(study.digest, APPROVED, "Dr. Low")
+
+
+def test_a_study_names_exact_rounds_where_there_are_some():
+    remote = RemoteRunOptions("", "r", ("a",), purpose="to find groups")
+
+    def proposed(**how):
+        return propose_study(Job(("x",), (3,), remote=remote, **how))[0]
+
+    raw, table = proposed(protect="raw", secure=True), proposed(secure=True)
+    assert ("AskExactSums", 3) in raw.questions
+    assert raw.rounds == table.rounds + 1
+    for study in (table, proposed(protect="raw", secure=True, polish=0), proposed(protect="raw")):
+        assert "AskExactSums" not in dict(study.questions)
+    with pytest.raises(InputError, match="--polish is for sites that sum raw rows securely"):
+        proposed(polish=2)

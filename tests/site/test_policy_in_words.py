@@ -72,6 +72,11 @@ epsilon_total = 1
             "Only the contract with the partners protects single rows.",
             "",
         ),
+        (
+            '[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"',
+            "The site answers only in secure sums, from groups of its rows.",
+            '[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"\nmax_equations = 1',
+        ),
     ],
 )
 def test_a_policy_says_what_it_allows(text, sentence, without):

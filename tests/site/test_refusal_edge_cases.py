@@ -100,7 +100,8 @@ def test_a_raw_site_has_no_privacy_budget():
 
 
 def test_without_a_part_in_secure_sums_nothing_but_the_schema_leaves_a_site_that_requires_them():
-    site = open_site("a", TABLE, policy(text='[aggregation]\nsecure = "required"'))  # no folder, so no keys
+    rules = policy(text='[aggregation]\nsecure = "required"', more="one_row_per_person = true")
+    site = open_site("a", TABLE, rules)  # no folder, so no keys
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
     assert "secure sums, and this query is not part of one" in reason(
@@ -113,7 +114,7 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     place = StudyFolder(tmp_path)
     place.receive("a", study, "")
     place.decide(study.digest, APPROVED, "Dr. Low")
-    rules = policy(text='[aggregation]\nsecure = "off"')
+    rules = policy(text='[aggregation]\nsecure = "off"', more="one_row_per_person = true")
     site = open_site("a", TABLE, rules, tmp_path, study=StudyGuard(study, place))
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")

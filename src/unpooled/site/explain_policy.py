@@ -328,7 +328,7 @@ def _dp(policy: Policy) -> list[str]:
 
 
 def _raw(policy: Policy) -> list[str]:
-    if policy.aggregation.secure == "required" and policy.aggregation.max_equations < 1:
+    if policy.groups_rows:
         return [
             "The site answers only in secure sums, from groups of its rows. Only exact rounds, after the "
             "clusters were found, read the rows themselves.",

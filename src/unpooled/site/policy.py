@@ -178,6 +178,12 @@ class Policy:
         return sha256(repr(rules).encode()).hexdigest()
 
     @property
+    def groups_rows(self) -> bool:
+        """True in raw mode if the site answers only in secure sums: from groups of its rows."""
+        rule = self.aggregation
+        return self.protect.mode == "raw" and rule.secure == "required" and rule.max_equations < 1
+
+    @property
     def private(self) -> bool:
         """True if the site answers only with differential privacy."""
         return self.protect.mode == "dp"

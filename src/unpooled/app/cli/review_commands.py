@@ -346,6 +346,11 @@ def _risk(folder: Path) -> str:
             f"someone who has all other rows learns of a row what epsilon {policy.dp.epsilon_total:g} "
             "allows, from all studies together"
         )
+    if policy.groups_rows:
+        return (
+            "the coordinator reads only sums over all sites, of groups of rows. Exact rounds disclose at "
+            f"most {policy.aggregation.max_equations * 100:g}% of the rows to linear algebra"
+        )
     return (
         "rows can be reconstructed from exact answers; only the contract with the coordinator protects them"
     )

@@ -74,12 +74,11 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
     if record.exports:
         out.append(("Summary files", [*map(exported, record.exports), AFTER_EXPORT]))
     for run in record.runs:
-        kinds = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
         sentences = [
             f"{run.first[:19]} to {run.last[:19]} UTC: {counted(run.answers, 'answer')} in "
             f"{counted(len(run.rounds), 'round')}, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
-            *([f"Asked: {kinds}."] if kinds else []),
+            *(f"Asked {times} times: {content} ({name})." for content, name, times in asked(run.questions)),
             *protection(run),
             *_refusals(run),
         ]

@@ -58,7 +58,10 @@ def _first(site: SiteFacts) -> dict[str, Any]:
         "and number disclose no more than the summary table.",
         "dp": "This site answers from its rows with differential privacy: every answer is noisy and charged "
         "to one privacy budget. It has no summary table.",
-        "raw": "This site answers exactly, from its rows. Rows can be reconstructed from its answers: only "
+        "raw": "This site answers only in secure sums, from groups of its rows; exact rounds read the rows "
+        "and disclose a limited share of them to linear algebra."
+        if site.policy is not None and site.policy.groups_rows
+        else "This site answers exactly, from its rows. Rows can be reconstructed from its answers: only "
         "the contract with its partners protects them.",
     }[site.mode]
     rule = (
@@ -221,6 +224,9 @@ def _sent(site: SiteFacts) -> dict[str, Any]:
 def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
     """Return (party, what it sees, what it does not see)."""
     source = {"summary": "its summary table", "dp": "its rows, with noise", "raw": "its rows"}[site.mode]
+    stated = "The names and kinds of its columns and its number of people"
+    if site.mode == "dp":
+        stated = "The columns and the number of rows that the policy declares"
     secure = site.policy.aggregation.secure if site.policy is not None else "preferred"
     alone = sum(run.alone for run in site.record.runs) if site.record is not None else 0
     single = {
@@ -233,7 +239,11 @@ def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
     if alone:
         single += f". Up to now {counted(alone, 'answer')} of this site could be read singly"
     return [
-        ("Coordinator", single, "Rows, the column that identifies people, how the file is read"),
+        (
+            "Coordinator",
+            f"{stated}. {single}",
+            "Rows, the column that identifies people, how the file is read",
+        ),
         ("Other sites", "The centres that the coordinator sends", "Answers of this site"),
         ("The network", "Encrypted messages, their sizes and times", "Their content"),
         (
