@@ -30,6 +30,7 @@ from unpooled.app.compare.measure import (
     policy_for,
     run_method,
 )
+from unpooled.federation.table_transfer import TABLES, TableTransfer
 from unpooled.protocol.algorithm import Asks
 from unpooled.protocol.exchange import STAGE, Replies, Request, RequestId
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
@@ -181,7 +182,11 @@ def arrivals(problem: Problem) -> list[list[str]]:
                 for site in sites:
                     opened.callback(site.close)
                 federations.append(CountedReplies(sites, secure=secure))
-                run(algorithm_for(problem, "lloyd", protection, EPSILON), federations[-1], seed=0)
+                transfers = protection == "summary" and secure is None  # as in a default run between machines
+                federation = (
+                    TableTransfer(federations[-1], (), Path(home) / TABLES) if transfers else federations[-1]
+                )
+                run(algorithm_for(problem, "lloyd", protection, EPSILON), federation, seed=0)
         plain, summed = federations
         lines.append([words, f"{plain.readable}", f"{summed.readable}", f"{summed.masked}"])
     return lines
@@ -291,8 +296,9 @@ Between machines *summary* is the default. Every method has its default settings
 ## What arrives at the coordinator
 
 Lloyd's method needs only totals. Without secure sums the coordinator adds them up itself, so it receives each
-site's answer. With secure sums it reads only the sum over all sites. These are the answers of single sites
-in one run on {sets[-1].name}, {len(sets[-1].sites())} sites:
+site's answer; a site with a summary table sends one, the table. With secure sums the coordinator reads only
+the sum over all sites. These are the answers of single sites in one run on
+{sets[-1].name}, {len(sets[-1].sites())} sites:
 
 {aligned_table(arrivals(sets[-1]), 1)}
 In both cases the coordinator receives from each site the names and kinds of its columns and its number of

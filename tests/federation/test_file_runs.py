@@ -176,12 +176,19 @@ def test_a_run_over_files_has_the_model_of_a_simulation(federation):
         assert all(len(digests) == 1 for digests in federation.releases(site).values())
 
 
+FAULTS = ("late", "lost", "cut", "twice")
+
+
 class Carrier:
-    """Carries files between coordinator and sites: late, twice, in any order, cut, or not at all."""
+    """Carries files between coordinator and sites: late, twice, in any order, cut, or not at all.
+
+    The first files suffer each fault once, however fast the others are; later ones as chance has it.
+    """
 
     def __init__(self, here: Path, there: Path, seed: int) -> None:
         self.here, self.there, self.chance = here, there, random.Random(seed)
         self.old: list[tuple[Path, bytes]] = []  # files of before, which come again
+        self.due = list(FAULTS)
         self.faults = Counter()
         for site in SITES:
             (there / site).mkdir(parents=True)
@@ -201,21 +208,23 @@ class Carrier:
                 self._carry(path, target / path.relative_to(source))
 
     def _carry(self, path: Path, target: Path) -> None:
-        what = self.chance.choices(("late", "lost", "cut", "twice", "well"), (6, 1, 1, 1, 6))[0]
+        what = self.chance.choices((*FAULTS, "well"), (6, 1, 1, 1, 6))[0]
         try:
             data = path.read_bytes()
             if target.exists() and target.read_bytes() == data:
                 return
+            what = self.due[0] if self.due else what
             if what == "lost":
                 path.unlink()
         except FileNotFoundError:
             return
+        del self.due[:1]
         self.faults[what] += 1
         if what in ("late", "lost"):
             return
         self.old.append((target, data))
         if what == "twice":
-            target, data = self.chance.choice(self.old)
+            target, data = self.chance.choice(self.old[:-1] or self.old)
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(data[: len(data) // 2] if what == "cut" else data)
 
@@ -226,7 +235,7 @@ def test_files_that_are_late_lost_cut_or_come_again_change_nothing(federation, q
     carrier = Carrier(federation.shared, federation.top / "sites", seed)
     with federation.answering(carrier, carrier.there):
         federation.run("run", *options)
-    assert min(carrier.faults[what] for what in ("late", "lost", "cut", "twice")) > 0
+    assert min(carrier.faults[what] for what in FAULTS) > 0
     command("fit", *federation.files, *options, "--out", federation.top / "fit")
     same_result(federation.top / "run", federation.top / "fit")
     for site in SITES:
@@ -278,7 +287,7 @@ class Conversation:
             self.identity,
             keys,
             terms,
-            deadline=0.05,  # a response that is there counts however late it is read
+            deadline=0.0,  # what is there when the request is written counts, and nothing is waited for
             on_problem=self.problems.append,
         )
 
@@ -443,6 +452,31 @@ def test_a_good_response_is_bytes_that_the_site_gives_again(federation, conversa
     assert len(list(again.file(".request").parent.iterdir())) == 2
 
 
+def test_a_request_of_a_coordinator_that_was_killed_goes_when_the_next_one_comes(federation, conversation):
+    """A site that began a secure sum with new keys would go back to the old ones, and be out of the run."""
+    old = conversation.file(".request")
+    later = Conversation(federation, number=1)  # another process of the coordinator, with another request
+    later.send()
+    assert not old.exists()
+    assert later.file(".request").exists()
+
+
+def test_requests_are_answered_in_the_order_in_which_they_were_written(federation, conversation):
+    """In a folder that is synchronised or copied, an old request may lie beside the new one."""
+    old = conversation.file(".request")
+    kept, names = old.read_bytes(), []
+    for number in range(1, 6):
+        later = Conversation(federation, number=number)
+        later.send()
+        names.append((later.file(".request"), later.file(".request").read_bytes()))
+    for path, data in [(old, kept), *names]:
+        path.write_bytes(data)
+    assert federation.responder("north").answer_all() == 6
+    lines = (federation.top / "north" / "log.jsonl").read_text().splitlines()
+    answered = [entry["round"] for entry in map(json.loads, lines) if entry["kind"] in ("release", "refusal")]
+    assert answered == list(range(6))
+
+
 def schema(answer):
     (reply,) = codec.unwrap(answer, expect=Response).replies
     assert isinstance(reply, Schema)
@@ -500,6 +534,18 @@ def test_a_study_waits_for_an_officer_and_the_response_replaces_the_notice(tmp_p
     assert conversation.send() == "the site has withdrawn the study"
     conversation.transport.close(remove=True)
     assert sorted(path.name for path in (federation.shared / "north").iterdir()) == ["site-key.unpooled"]
+
+
+def test_a_relay_takes_no_part_over_files_and_the_reason_is_given(federation, tmp_path):
+    """While a query from above waits, a relay asks its members: only a server does that."""
+    relay, key = tmp_path / "relay", federation.coordinator.key_file
+    output = " ".join(command("site", "join", relay, key, "--downstream", tmp_path, fails=True).split())
+    assert "a relay does not take part over files. While a query from above waits" in output
+    (tmp_path / "invitation.json").write_text("{}")
+    words = ("site", "join", relay, tmp_path / "invitation.json", "--downstream", federation.home)
+    output = " ".join(command(*words, fails=True).split())
+    assert "its runs go over files, and a relay does not ask its members over files" in output
+    assert not relay.exists()
 
 
 def test_a_folder_that_was_copied_answers_only_after_somebody_confirmed_it(federation, conversation):

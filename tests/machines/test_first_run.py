@@ -109,7 +109,7 @@ def test_the_page_about_a_first_run(machines, tmp_path):
     machines.command(
         "fit", *both, "-k", "2..4", "--protect", "summary", "--exclude", "name", "--out", tmp_path / "fit"
     )
-    for name in ("model.unpooled", "history.csv"):
+    for name in ("model.unpooled", "preparation.json"):
         assert (tmp_path / "Coordinator" / "run" / name).read_bytes() == (
             tmp_path / "fit" / name
         ).read_bytes()

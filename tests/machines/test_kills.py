@@ -111,9 +111,9 @@ def disturbed(network, run, kills, seed):
 
 
 @pytest.mark.long
-def test_runs_whose_processes_are_killed_at_random_end_with_the_same_bits(network, fitted):
+def test_runs_whose_processes_are_killed_at_random_end_with_the_same_bits(asked, fitted):
     """KILLS strikes in at least RUNS runs; a run that ends before its share leaves the rest to later ones."""
-    left, errors, number, began = KILLS, 0, 0, time.monotonic()
+    left, errors, number, began, network = KILLS, 0, 0, time.monotonic(), asked
     while left or number < RUNS:
         assert number < 3 * RUNS, f"{left} of {KILLS} strikes are left after {number} runs"
         share = -(-left // max(1, RUNS - number))

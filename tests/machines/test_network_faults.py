@@ -36,15 +36,16 @@ CUT = 3.0  # seconds; an answer usually takes a fraction of one
 def test_three_of_ten_answers_are_lost_in_every_round(hospital_files, fitted, tmp_path):
     """Every lost answer is requested again, so the result is that of a network that loses none."""
     options = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", str(ROUNDS), "--seed", "1")
+    options += ("--protect", "raw")
     fit = fitted(*options)
     assert (fit / "history.csv").read_text().count("\n") - 2 >= ROUNDS - 5  # less the heading and the start
     (tmp_path / "lossy").mkdir()
     (tmp_path / "lossy" / "sitecustomize.py").write_text(LOSSY)
     lossy = Network(tmp_path, hospital_files, env={"PYTHONPATH": str(tmp_path / "lossy")}, reading=READING)
     try:
-        lossy.up()
-        lossy.run("lossy", *options)
-        lossy.finish("lossy", patience=1800)
+        with lossy.up().answering_from_rows():
+            lossy.run("lossy", *options)
+            lossy.finish("lossy", patience=1800)
         for name in ("model.unpooled", "history.csv"):
             assert (lossy.out("lossy") / name).read_bytes() == (fit / name).read_bytes()
     finally:
@@ -58,6 +59,7 @@ def cut(hosts, hospital_files, tmp_path_factory):
     The run waits for all sites, so that it cannot end while the link is down.
     """
     options = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "40", "--seed", "1")
+    options += ("--protect", "raw")
     folder = tmp_path_factory.mktemp("cut")
     files = {name: hospital_files[name] for name in ("cleveland", "va")}
     inside = {name: ("ip", "netns", "exec", space) for name, (space, _, _) in hosts.items()}
@@ -66,8 +68,7 @@ def cut(hosts, hospital_files, tmp_path_factory):
         prefix={"server": inside["coordinator"], "cleveland": inside["cleveland"], "va": inside["va"]},
     )  # fmt: skip
     try:
-        with captured(hosts, folder) as wires:
-            network.up()
+        with captured(hosts, folder) as wires, network.up().answering_from_rows():
             network.run("cut", *options, "--quorum", "1")
             network.at_round("cut", 2)
             ip("link", "set", hosts["va"][2], "down")
@@ -76,7 +77,7 @@ def cut(hosts, hospital_files, tmp_path_factory):
             ip("link", "set", hosts["va"][2], "up")
             network.finish("cut")
             send_in_clear(hosts, wires, "a word in clear")
-        network.command("fit", *files.values(), "--out", folder / "fit", *options, "--protect", "summary")
+        network.command("fit", *files.values(), "--out", folder / "fit", *options)
         yield network, files, wires
     finally:
         network.close()

@@ -75,7 +75,7 @@ def test_ipv6_only_and_through_a_proxy(spaces, hospital_files, tmp_path):
         network.command(
             "fit", *files.values(), "--out", tmp_path / "fit", *OPTIONS[:-2], "--protect", "summary"
         )
-        for name in ("model.unpooled", "history.csv"):
+        for name in ("model.unpooled", "preparation.json"):
             assert (network.out("routes") / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
     finally:
         network.close()

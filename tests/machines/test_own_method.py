@@ -8,7 +8,7 @@ import pytest
 from machines.network import STUDIES
 from pages import ROOT, blocks
 
-POLICY = f'format = 1\n[jobs]\nmodules = ["hospital_methods"]\n{STUDIES}'
+POLICY = f'format = 1\n[protect]\nmode = "raw"\n[jobs]\nmodules = ["hospital_methods"]\n{STUDIES}'
 OPTIONS = (
     "-k",
     "3",
@@ -20,6 +20,8 @@ OPTIONS = (
     "3",
     "--seed",
     "2",
+    "--protect",
+    "raw",
 )
 
 
@@ -29,7 +31,11 @@ def own_network(network, modules):
     module = modules / "hospital_methods.py"
     module.write_text(blocks(ROOT / "docs" / "extending.md")[0].code)
     try:
-        with network.with_policy("cleveland", POLICY), network.with_policy("hungarian", POLICY):
+        with (
+            network.answering_from_rows(),
+            network.with_policy("cleveland", POLICY),
+            network.with_policy("hungarian", POLICY),
+        ):
             yield network
     finally:
         module.unlink()

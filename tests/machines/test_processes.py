@@ -61,9 +61,9 @@ def assert_encrypted(process):
 
 
 @pytest.mark.parametrize("strikes", [ENGINES[:1], pytest.param(ENGINES, marks=pytest.mark.long)])
-def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fitted, strikes):
+def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(asked, fitted, strikes):
     """kill -9 and SIGTERM of its engine while its job starts or is suspended; ``site stop`` in a run."""
-    fit, run = fitted(*LONG), f"site-killed-{len(strikes)}"
+    fit, run, network = fitted(*LONG), f"site-killed-{len(strikes)}", asked
     first, second, _ = points(fit)
     network.run(run, *EVERY)
     for number, suspended in strikes:
@@ -92,8 +92,8 @@ def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fit
 
 
 @pytest.mark.long
-def test_a_site_that_is_killed_as_a_whole_is_back_in_the_same_job(network, fitted):
-    fit = fitted(*LONG)
+def test_a_site_that_is_killed_as_a_whole_is_back_in_the_same_job(asked, fitted):
+    fit, network = fitted(*LONG), asked
     network.run("whole-site-killed", *EVERY)
     for number in points(fit):
         network.at_round("whole-site-killed", number)

@@ -5,6 +5,7 @@ import csv
 import json
 import re
 import shutil
+import threading
 
 import pytest
 from typer.testing import CliRunner
@@ -15,9 +16,13 @@ from machines.network import STUDIES, eventually, until
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import InputError
+from unpooled.federation.file_responder import FileResponder
 from unpooled.federation.provisioning import health
 from unpooled.federation.provisioning.federation_folder import FederationFolder
+from unpooled.federation.provisioning.file_membership import FileMembership
+from unpooled.federation.recipient import Recipient
 from unpooled.privacy.dp.accounting import gdp_mu
+from unpooled.site.message_file import INTRODUCTION
 from unpooled.site.study_store import StudyFolder
 
 FILES = {
@@ -30,8 +35,9 @@ FILES = {
     "result.json",
 }
 WHOLE = ("-k", "2..4", "--seed", "5")
-# long enough for processes to be killed in it
+# long enough for processes to be killed in it: sites answer every round from their rows
 LONG = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "60", "--seed", "1")
+LONG += ("--protect", "raw")
 EVERY = (*LONG, "--quorum", "1")  # the run waits for every site
 
 
@@ -39,6 +45,20 @@ def assert_same(run, fit):
     assert {path.name for path in run.iterdir()} == FILES
     for name in ("model.unpooled", "preparation.json", "history.csv", "result.json"):
         assert (run / name).read_bytes() == (fit / name).read_bytes(), name
+
+
+def assert_same_result(run, fit):
+    """The same model and result, but for what sites sent: each transferred its summary table once."""
+    assert {path.name for path in run.iterdir()} == FILES
+    for name in ("model.unpooled", "preparation.json"):
+        assert (run / name).read_bytes() == (fit / name).read_bytes(), name
+    live, whole = (json.loads((folder / "result.json").read_text()) for folder in (run, fit))
+    assert live["exchanges"] == 1
+    for result in (live, whole):
+        del result["exchanges"]
+        for site in result["sites"]:
+            assert (site.pop("numbers_sent"), site.pop("bytes_sent")) > (0, 0)
+    assert live == whole
 
 
 def points(fit):
@@ -88,21 +108,58 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
         output = network.finish("whole")
     finally:
         file.write_bytes(data)
-    assert_same(network.out("whole"), fit)
+    assert_same_result(network.out("whole"), fit)
+    for site in json.loads((network.out("whole") / "result.json").read_text())["sites"]:
+        table = (network.site_folder(site["site"]) / "summary" / "table.csv").read_bytes()
+        assert site["bytes_sent"] <= 2 * len(table) + 4000
     assert (network.folder / "report.html").stat().st_size > 10_000
     assert "people at 3 sites are described as one group" in output
     assert set((network.home / "runs").iterdir()) == before
-    for site in network.files:  # the coordinator recorded and signed the last head of every site's log
+    for site in network.files:  # the coordinator recorded the last head of every site's log
         folder = network.site_folder(site)
         done = network.command(
             "site", "log", "--verify", folder, "--log-heads", network.home / "log_heads.jsonl"
         )
         assert "The log is intact" in done.stdout
-        assert "times countersigned" in done.stdout
 
 
-def test_secure_sums_between_processes(network, fitted):
-    """Without any setup the result is that of one process, and all sites see one fingerprint."""
+@contextlib.contextmanager
+def by_key(network, folder):
+    """A coordinator without a server, whose key the sites join for a while, and the shared folder."""
+    coordinator, shared = Recipient.create(folder / "by-files"), folder / "share"
+    members = [FileMembership(network.site_folder(site), site, coordinator.key) for site in network.files]
+    over, responders = threading.Event(), []
+    for member in members:
+        member.write()
+        (shared / member.site).mkdir(parents=True)
+        responders.append(FileResponder(member, shared / member.site))
+        assert responders[-1].introduce()
+    coordinator.receive([coordinator.open(path) for path in shared.glob(f"*/{INTRODUCTION}")])
+
+    def answer(responder):
+        while not over.is_set():
+            responder.answer_all()
+            over.wait(0.01)
+        responder.close()
+
+    threads = [threading.Thread(target=answer, args=(responder,)) for responder in responders]
+    for thread in threads:
+        thread.start()
+    try:
+        yield coordinator.folder, shared
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+        for member in members:
+            shutil.rmtree(member.path)
+
+
+def test_secure_sums_between_processes(network, fitted, tmp_path):
+    """Without any setup the result is that of one process, and all sites see one fingerprint.
+
+    A run of the same sites over files has the same bits as the one over the engine, round by round.
+    """
     options = (
         "-k",
         "3",
@@ -119,9 +176,16 @@ def test_secure_sums_between_processes(network, fitted):
     network.run("secure", *options)
     network.finish("secure")
     assert_same(network.out("secure"), fitted(*options))
+    with by_key(network, tmp_path) as (home, shared):
+        words = ("federation", "run", home, "--files", shared, "--out", tmp_path / "run", "--deadline", 600)
+        network.command(*words, *options)
+    assert_same(tmp_path / "run", network.out("secure"))
     result = json.loads((network.out("secure") / "result.json").read_text())
     assert 0 < result["lower_bound"] <= result["inertia"] * (1 + 1e-9)
     assert result["certificate"].endswith("It covers the sites' summary tables, not the rows behind them.")
+    for site in network.files:  # each question brings the head of the answer before, signed
+        done = network.command("site", "log", "--verify", network.site_folder(site))
+        assert "times countersigned" in done.stdout
     outputs = [network.command("site", "keys", network.site_folder(site)).stdout for site in network.files]
     assert len({text.split("fingerprint ")[1].splitlines()[0] for text in outputs}) == 1
 
@@ -222,17 +286,17 @@ def pages(network, tmp_path):
         yield officer, coordinator
 
 
-def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files, pages):
+def test_a_study_is_approved_in_the_middle_and_withdrawn(asked, hospital_files, pages):
     """One hospital's officer is asked: the run waits, continues with it, and then without it.
 
     The officer decides on the review page, and the coordinator watches the monitor, both in a real browser.
     """
-    officer, coordinator = pages
+    officer, coordinator, network = *pages, asked
     folder = network.site_folder("va")
     log = folder / "log.jsonl"
     log.touch()  # a site that never answered has none
     before = len(log.read_bytes().splitlines())
-    with network.with_policy("va", "format = 1\n"):
+    with network.with_policy("va", 'format = 1\n[protect]\nmode = "raw"\n'):
         network.run("studied", *LONG, "--purpose", "to find groups", "--title", "Groups")
         (pending,) = until(StudyFolder(folder).pending, "the study")
         until(lambda: "waiting for va since" in network.output("studied"), "the run to wait")
@@ -284,12 +348,12 @@ def test_a_run_cannot_decide_how_a_site_reads_its_file(network):
         assert f"--{option}: only a site decides how its file is read" in result.stderr
 
 
-def test_a_run_continues_whichever_of_its_processes_is_killed(network, fitted):
+def test_a_run_continues_whichever_of_its_processes_is_killed(asked, fitted):
     """Its process at a site is back in the same job. The coordinator's job is submitted again.
 
     If the server and the process that follows the run die, ``unpooled resume`` continues.
     """
-    fit = fitted(*LONG)
+    fit, network = fitted(*LONG), asked
     first, second, third = points(fit)
     network.run("killed", *EVERY)
     network.at_round("killed", first)
@@ -307,8 +371,8 @@ def test_a_run_continues_whichever_of_its_processes_is_killed(network, fitted):
 
 
 @pytest.mark.long
-def test_a_run_is_finished_by_itself_after_its_server_was_killed(network, fitted):
-    fit = fitted(*LONG)
+def test_a_run_is_finished_by_itself_after_its_server_was_killed(asked, fitted):
+    fit, network = fitted(*LONG), asked
     network.run("server-killed", *EVERY)
     for number in points(fit):
         network.at_round("server-killed", number)
@@ -320,8 +384,8 @@ def test_a_run_is_finished_by_itself_after_its_server_was_killed(network, fitted
 
 @pytest.mark.long
 @pytest.mark.parametrize("who", ["hungarian", "server"])
-def test_a_job_that_is_killed_three_times_gives_the_same_bits(network, fitted, who):
-    fit, name = fitted(*LONG), f"killed-at-{who}"
+def test_a_job_that_is_killed_three_times_gives_the_same_bits(asked, fitted, who):
+    fit, name, network = fitted(*LONG), f"killed-at-{who}", asked
     network.run(name, *EVERY)
     for number in points(fit):
         network.at_round(name, number)

@@ -200,6 +200,16 @@ class Job:
         """True if the job may use totals only: secure sums, or sites that are federations."""
         return self.secure or bool(self.remote is not None and self.remote.federations)
 
+    @property
+    def transfers(self) -> bool:
+        """True if sites transfer their summary tables once, and the coordinator computes the rest."""
+        return (
+            self.remote is not None
+            and self.protect == "summary"
+            and self.epsilon is None
+            and not self.aggregate_only
+        )
+
     @cached_property
     def algorithm(self) -> Analysis | Private:
         """The algorithm to run."""

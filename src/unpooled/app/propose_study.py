@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from unpooled.algorithms import METHODS, Private
 from unpooled.algorithms.method import WorkLimits
 from unpooled.data.schema import AskSchema
+from unpooled.data.summary_question import AskSummary
 from unpooled.errors import InputError
 from unpooled.optimality.bounds import AskPartsBound
 from unpooled.protocol import codec
@@ -86,6 +87,7 @@ def _questions(job: "Job") -> dict[str, tuple[type[Question[Any]], int]]:
         describe = [k for k in DESCRIBE if k is not AskOutcomes or job.preparation_options.outcomes]
         exact = EXACT if job.exact_rounds else ()
         kinds = [*PREPARE, *describe, *exact, *METHODS[job.method].questions()]
+        kinds += [AskSummary] if job.transfers else []
     max_k = max(job.ks)
     cells = max(_CELLS, 8 * max_k)
     return {

@@ -55,6 +55,7 @@ def task_and_terms(
     """
     remote = job.remote
     assert remote is not None
+    study, signature = propose_study(job, federation)
     task = RunTask(
         run=remote.run,
         algorithm=job.algorithm,
@@ -68,8 +69,10 @@ def task_and_terms(
         approval_timeout=remote.approval_timeout or seconds_until(remote.expires),
         federations=remote.federations,
         keys=tuple(sorted((site, key) for site, key in (keys or {}).items() if site in remote.sites)),
+        transfer=study.transfers,
+        columns=study.table_columns,
     )
-    return task, RunTerms.from_study(*propose_study(job, federation))
+    return task, RunTerms.from_study(study, signature)
 
 
 def run_remote(

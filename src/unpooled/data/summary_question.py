@@ -1,4 +1,4 @@
-"""The question for a whole summary table, which a relay asks its members."""
+"""The question for a whole summary table: a coordinator asks it once in a run, and a relay its members."""
 
 import json
 from dataclasses import dataclass
@@ -7,20 +7,15 @@ from typing import Annotated
 import numpy as np
 
 from unpooled.data.column_kinds import NUMBER
-from unpooled.data.summary_table import (
-    SummaryTable,
-    check_plausible,
-    described,
-    from_csv,
-    restricted,
-    to_csv,
-)
+from unpooled.data.summary_table import SummaryTable, from_body, restricted, to_body
 from unpooled.errors import InputError, QueryRefusedError, ReplyError
 from unpooled.protocol.consistency import ReportedTotals
-from unpooled.protocol.declarations import Count, Text
+from unpooled.protocol.declarations import Text, Value
 from unpooled.protocol.messages import Question, Reply
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.typing import FloatArray
+
+MAX_CHARACTERS = 32_000_000  # of a table in one message; larger ones are asked questions instead
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,21 +24,28 @@ class SummaryGroups(Reply):
 
     about: Annotated[tuple[str, ...], Text("1")]  # its description, as JSON
     lines: Annotated[tuple[str, ...], Text("lines")]  # of the table as CSV
-    sites: Annotated[FloatArray, Count("1")]
+    sites: Annotated[FloatArray, Value("1", min_value=0.0)]
 
     @classmethod
     def from_table(cls, table: SummaryTable, sites: float = 1.0) -> "SummaryGroups":
-        lines = tuple(to_csv(table).rstrip("\n").split("\n"))
-        return cls((json.dumps(described(table)),), lines, np.array([float(sites)]))
+        about, lines = to_body(table)
+        return cls((json.dumps(about),), tuple(lines), np.array([float(sites)]))
 
     def table(self) -> SummaryTable:
         """Return the summary table; ReplyError if it is not one."""
         try:
-            table = from_csv("\n".join(self.lines) + "\n", json.loads(self.about[0]))
-            check_plausible(table)
-        except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
-            raise ReplyError(f"the summary table cannot be used: {error}") from None
-        return table
+            about = json.loads(self.about[0])
+        except ValueError:
+            about = None
+        try:
+            return from_body(about, self.lines)
+        except InputError as error:
+            raise ReplyError(str(error)) from None
+
+    @property
+    def numbers(self) -> int:
+        """The number of cells of the table."""
+        return sum(len(values) for _, values in self.table().cells())
 
     def check(self, question: "AskSummary") -> None:
         if not 1 <= self.sites[0] == np.floor(self.sites[0]):
@@ -68,9 +70,15 @@ class AskSummary(Question[SummaryGroups]):
         for s in range(len(batch)):
             table = _summary(batch.site(s) if len(batch) > 1 else batch)
             try:
-                replies.append(SummaryGroups.from_table(restricted(table, self.columns)[0]))
+                groups = SummaryGroups.from_table(restricted(table, self.columns)[0])
             except InputError as error:
                 raise QueryRefusedError(str(error)) from None
+            if (characters := sum(map(len, groups.lines))) > MAX_CHARACTERS:
+                raise QueryRefusedError(
+                    f"the summary table has {characters:,} characters, and a message at most "
+                    f"{MAX_CHARACTERS:,}"
+                )
+            replies.append(groups)
         return replies
 
     def reply_numbers(self, d: int) -> int:

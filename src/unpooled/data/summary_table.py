@@ -7,13 +7,14 @@ that anybody can learn. ``privacy/microaggregation`` makes it.
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, KINDS, NUMBER
 from unpooled.errors import InputError
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray
@@ -173,9 +174,9 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
         means, counts = {}, {}
         for j, (name, kind) in enumerate(zip(names, kinds, strict=True)):
             if kind == NUMBER:
-                means[name] = np.nan_to_num(next(columns))
+                means[name] = _zero_if_missing(next(columns))
             elif kind == CATEGORY:
-                counts[name] = np.nan_to_num(np.stack([next(columns) for _ in categories[name]], axis=1))
+                counts[name] = _zero_if_missing(np.stack([next(columns) for _ in categories[name]], axis=1))
             else:
                 continue
             known[:, j] = next(columns) if name in counted else people
@@ -189,6 +190,10 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
     return SummaryTable(
         names, kinds, categories, people, known, means, counts, within, values, size, made, named
     )
+
+
+def _zero_if_missing(cells: FloatArray) -> FloatArray:
+    return np.nan_to_num(cells, posinf=np.inf, neginf=-np.inf)
 
 
 def described(summary: SummaryTable) -> dict[str, Any]:
@@ -211,6 +216,21 @@ def described(summary: SummaryTable) -> dict[str, Any]:
     }
 
 
+def to_body(table: SummaryTable) -> tuple[dict[str, Any], list[str]]:
+    """Return a table as it travels, in a message or a file: its description, and its lines as CSV."""
+    return described(table), to_csv(table).rstrip("\n").split("\n")
+
+
+def from_body(about: Any, lines: Sequence[str]) -> SummaryTable:
+    """Return the table that ``to_body`` wrote; InputError if it is not one, or not plausible."""
+    try:
+        table = from_csv("\n".join(lines) + "\n", about)
+        check_plausible(table)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, InputError) as error:
+        raise InputError(f"the summary table cannot be used: {error}") from None
+    return table
+
+
 def restricted(table: SummaryTable, columns: tuple[str, ...]) -> tuple[SummaryTable, tuple[str, ...]]:
     """Return the table with some columns only, and the names that it lacks; all columns if none is named.
 
@@ -231,20 +251,33 @@ def restricted(table: SummaryTable, columns: tuple[str, ...]) -> tuple[SummaryTa
 def check_plausible(table: SummaryTable) -> None:
     """Raise InputError unless the numbers of a table can be those of a summary table."""
     numbers = [table.people, table.known, *table.means.values(), *table.counts.values()]
-    if len(set(table.names)) < len(table.names) or len(table.within) != len(table.names):
+    if not len({*table.names}) == len(table.names) == len(table.kinds) == len(table.within):
         raise InputError("its columns are not described once each")
+    if not all(map(_is_text, (*table.names, table.made))) or not {*table.kinds} <= KINDS:
+        raise InputError("its description has something else than names and kinds of columns")
     if not len(table) or not all(np.isfinite(array).all() for array in numbers):
         raise InputError("it has no group, or numbers that are not finite")
+    if (table.within < 0).any() or np.isinf(table.within).any():
+        raise InputError("a variance within groups is not a number from 0")
     if table.min_group_size < 2 or (table.people < table.min_group_size).any():
         raise InputError(f"a group has fewer than {table.min_group_size} people")
     if (table.known < 0).any() or (table.known > table.people[:, None]).any():
         raise InputError("more people have a value than there are")
-    kinds = dict(zip(table.names, table.kinds, strict=True))
     for name, counts in table.counts.items():
-        if kinds[name] == CATEGORY and not np.allclose(counts.sum(axis=1), table.people_with_value(name)):
+        named = table.categories[name]
+        if len({*named}) < len(named) or not all(map(_is_text, named)):
+            raise InputError(f"the categories of {name} are not different texts")
+        if (counts < 0).any() or not np.allclose(counts.sum(axis=1), table.people_with_value(name)):
             raise InputError(f"the people by category of {name} do not add up")
+    for name, values in table.values.items():
+        if len(values) > 2 or not np.isfinite(values).all():
+            raise InputError(f"the values of {name} are not two numbers at most")
     if not any(kind in (NUMBER, CATEGORY) for kind in table.kinds):
         raise InputError("no column has numbers or categories")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def category_indices(own: tuple[str, ...], named: tuple[str, ...], unknown: int) -> IntArray:

@@ -18,6 +18,7 @@ import unpooled.algorithms
 import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
 from unpooled.errors import InputError, SchemaMismatchError, UnpooledError
 from unpooled.federation.run_history import BEGUN, append_event
+from unpooled.federation.table_transfer import TABLES, TableTransfer
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol.exchange import Transport
@@ -46,6 +47,8 @@ class RunTask(Message):
     exact_sums: bool = False  # every total is the exact sum, rounded once
     federations: tuple[SiteId, ...] = ()  # the members that are federations
     keys: tuple[tuple[SiteId, str], ...] = ()  # fingerprints of the keys of the others, where they are known
+    transfer: bool = False  # sites transfer their summary tables once
+    columns: tuple[str, ...] = ()  # of the study; (): all
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +203,7 @@ def coordinate(
         append_event(home, task.run, BEGUN)
         log_heads = home / "log_heads.jsonl"
         try:
-            federation = TransportFederation(
+            sites = TransportFederation(
                 transport,
                 secure=secure,
                 exact_sums=task.exact_sums,
@@ -215,6 +218,7 @@ def coordinate(
             append_event(home, task.run, FAILED, cause=str(error))
             return False
 
+        federation = TableTransfer(sites, task.columns, folder / TABLES) if task.transfer else sites
         transport.on_wait = progress.record_waiting
         try:
             done = run(
@@ -230,6 +234,7 @@ def coordinate(
             progress.failed(error, retry=bool(transport.unreached))
             append_event(home, task.run, FAILED, cause=str(error))
             return False
+        (folder / TABLES).unlink(missing_ok=True)
         sent = sum(size for _, size in done.sent().values())
         append_event(home, task.run, FINISHED, rounds=done.rounds, exchanges=done.exchanges, bytes=sent)
         progress.write(FINISHED, rounds=done.rounds, seconds=list(transport.seconds))

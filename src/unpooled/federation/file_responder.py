@@ -6,7 +6,7 @@ whose keys the site has pinned. Its study passes the same approval, and its mess
 again, with the same bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,18 +73,34 @@ class FileResponder:
         if not runs:
             self.close()
         self.pending = set()
-        answered = 0
-        for path in requests:
+        return sum(self._answer(path, content) for path, content in self._open_requests(requests))
+
+    def _open_requests(self, paths: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
+        """Return the requests without a response and their content, in the order in which they were written.
+
+        A request of a coordinator that was killed may lie beside a later one: a site that began a secure sum
+        with new keys must not go back to the old ones.
+        """
+        found, pinned = [], self._coordinator
+        for path in paths:
             try:
-                if not self._is_whole(path.with_suffix(ENDINGS[RESPONSE]), RESPONSE):
-                    answered += self._answer(path)
+                if self._is_whole(path.with_suffix(ENDINGS[RESPONSE]), RESPONSE):
+                    continue
+                header, content = open_message(
+                    path, REQUEST, self._identity, self._me, pinned.name, pinned.identity
+                )
+                found.append((header.written, path, content))
             except InputError as error:
-                if str(error) not in self.problems:
-                    self.problems.add(str(error))
-                    self._on_problem(str(error))
+                if path.exists():  # else the coordinator took the request back
+                    self._report(str(error))
             except FileNotFoundError:
-                pass  # the coordinator took the request back
-        return answered
+                pass
+        return [(path, content) for _, path, content in sorted(found, key=lambda one: one[:2])]
+
+    def _report(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.add(problem)
+            self._on_problem(problem)
 
     def close(self) -> None:
         """Close the sessions: the site's log is free."""
@@ -92,11 +108,21 @@ class FileResponder:
             session.close()
         self._sessions.clear()
 
-    def _answer(self, path: Path) -> bool:
-        """Answer one request; False if somebody must approve its study first."""
-        pinned = self._coordinator
-        content = open_message(path, REQUEST, self._identity, self._me, pinned.name, pinned.identity)
-        message, terms = unpacked(content, "message", path), _terms(content, path)
+    def _answer(self, path: Path, content: dict[str, Any]) -> bool:
+        """Answer one request; False if somebody must approve its study first, or it cannot be answered."""
+        if not path.exists():  # the coordinator took the request back
+            return False
+        try:
+            message, terms = unpacked(content, "message", path), _terms(content, path)
+            return self._respond(path, message, terms)
+        except InputError as error:
+            self._report(str(error))
+        except FileNotFoundError:
+            pass  # the coordinator took the request back, or the run has ended
+        return False
+
+    def _respond(self, path: Path, message: bytes, terms: RunTerms) -> bool:
+        """Write the response to a request; False if somebody must approve its study first."""
         digest = terms.study.digest
         session = self._sessions.setdefault(digest, SiteSession(self._settings, terms))
         answer = session.respond(message)

@@ -121,8 +121,9 @@ class FileTransport(RetryingTransport):
             path = self._folder / site / self._run / f"{self._file_name(data)}{ENDINGS[REQUEST]}"
             content = {"terms": self._terms, "message": packed(data)}
             sealed = seal_message(REQUEST, self._identity, self._me.name, self._keys[site], path, content)
-            if sent is not None and sent.path != path:  # nobody waits for its response any more
-                _remove(sent.path)
+            for other in path.parent.glob(f"*{ENDINGS[REQUEST]}"):
+                if other != path:  # nobody waits for its response any more, or its coordinator was killed
+                    _remove(other)
             sent = _Sent(data, sealed, path, None)
         if not sent.path.exists() or sent.path.read_bytes() != sent.sealed:
             sent.path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +163,8 @@ class FileTransport(RetryingTransport):
             except OSError:
                 continue  # it is not there (yet)
             except InputError as error:  # the site may write it again
+                if not path.exists():
+                    continue
                 if str(error) not in self._problems:
                     self._problems.add(str(error))
                     self._on_problem(str(error))
@@ -172,7 +175,7 @@ class FileTransport(RetryingTransport):
 
     def _answer(self, site: SiteId, sent: _Sent, path: Path, kind: str) -> bytes | NoAnswer:
         key = self._keys[site].identity
-        content = open_message(path, kind, self._identity, self._me, site, key)
+        _, content = open_message(path, kind, self._identity, self._me, site, key)
         if kind == PENDING:
             return NoAnswer(str(content.get("reason"))[:500], waiting=True)
         if "reason" in content:

@@ -126,6 +126,8 @@ class Simulation(Federation):
     def _gather(self, request_id: RequestId, part: int, ask: Ask[Reply]) -> Replies[Reply]:
         """Answer one ask: steps 1 and 2 of the module's list."""
         question = ask.question
+        if not ask.sites:
+            return Replies((), [])
         if not isinstance(question, Question):
             return gather(ask, self._answer_separately(request_id, part, ask), self.exact_sums)
         sites = self._sorted(ask.sites)

@@ -126,6 +126,7 @@ class TransportFederation(Federation):
         self.exact_sums, self.secure = exact_sums, secure is not None
         self._sign, self._on_new_heads = sign, on_new_heads
         self.log_heads: dict[SiteId, str] = dict(log_heads or {})
+        self.answered: frozenset[SiteId] = frozenset()  # in the last exchange, with replies or refusals
         self._limit = max_response_bytes
         self._consistency = ConsistencyCheck()
         self._unanswered: dict[SiteId, str] = {}  # why federations have not reported their members
@@ -172,6 +173,7 @@ class TransportFederation(Federation):
         encoded = _encoded({s: request for s, request in requests.items() if s not in self._unanswered})
         received = {**self._transport.send_and_receive(encoded), **self._unanswered}
         responses = {site: self._decoded(received.get(site)) for site in requests}
+        self.answered = frozenset(s for s, response in responses.items() if isinstance(response, Response))
         self._record_log_heads(responses)
         return {site: self._replies(site, request, responses[site]) for site, request in requests.items()}
 

@@ -182,6 +182,7 @@ class Replies(Generic[R]):
     refusals: Mapping[SiteId, str] = field(default_factory=dict)
     exchanges: int = 1  # round trips to the sites that all asks of the exchange took together
     exact: bool = False  # the total is the exact sum, rounded once
+    sizes: Mapping[SiteId, tuple[int, int]] | None = None  # what each site sent; None: its reply
 
     def each(self) -> dict[SiteId, R]:
         replies = (reply.reply() if isinstance(reply, PartialSum) else reply for reply in self.replies)
@@ -198,6 +199,8 @@ class Replies(Generic[R]):
 
     def sent(self) -> Mapping[SiteId, tuple[int, int]]:
         """Return (numbers, bytes) of every site's reply."""
+        if self.sizes is not None:
+            return self.sizes
         return {site: size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
 
 
@@ -261,7 +264,7 @@ class Aggregate(Replies[R]):
         return self.unrounded
 
     def sent(self) -> Mapping[SiteId, tuple[int, int]]:
-        return UniformSizes(self.sites, self.size)
+        return UniformSizes(self.sites, self.size) if self.sizes is None else self.sizes
 
 
 class Federation(ABC):

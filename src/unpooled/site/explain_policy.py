@@ -8,6 +8,7 @@ from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.privacy.presets import PRESETS, preset
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
+from unpooled.site.study import BY_AGREEMENT
 
 _COMMENTS, _LONG = 33, 60  # the column of comments, and the length from which a line has its comment after it
 _ROWS = 1_000_000  # the declared rows of a site with mode = "dp", until its officer writes a number
@@ -352,9 +353,16 @@ def _summary_protects(policy: Policy) -> list[str]:
         if policy.protect.auto_approve
         else "The site answers only from a summary table that somebody at the site approved."
     )
+    transfer = (
+        "The summary table does not leave: the site takes part only in secure sums."
+        if policy.aggregation.secure == "required"
+        else "In a run without secure sums the coordinator receives the study's columns of the summary table "
+        f'once. {BY_AGREEMENT} `secure = "required"` in [aggregation] keeps the table at the site.'
+    )
     return [
         "No series of queries reveals more than the summary table itself, because every answer is computed "
         "from it. `unpooled site review` opens it.",
+        transfer,
         approved,
     ]
 

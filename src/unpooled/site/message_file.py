@@ -101,15 +101,15 @@ def seal_message(
     content: dict[str, Any],
 ) -> bytes:
     """Return the bytes of the file at ``path``, signed by its sender and encrypted to its recipient."""
-    written = datetime.now(UTC).isoformat(timespec="seconds")
+    written = datetime.now(UTC).isoformat(timespec="microseconds")  # requests are answered in their order
     header = MessageHeader(sender, identity.public.hex(), recipient, path.parent.name, path.stem, written)
     return seal_file(kind, header, content, identity)[0]
 
 
 def open_message(
     path: Path, kind: str, identity: "Identity", me: RecipientKey, sender: str, sender_key: str
-) -> dict[str, Any]:
-    """Return the content of a file for ``me``.
+) -> tuple[MessageHeader, dict[str, Any]]:
+    """Return the header and the content of a file for ``me``.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def open_message(
             f"and must be signed by {sender} with fingerprint {sender_fingerprint(sender_key)}."
         )
     check_place_of(path, header)
-    return file.content(identity)
+    return header, file.content(identity)
 
 
 def check_place_of(path: Path, header: MessageHeader) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from unpooled.data.summary_question import AskSummary
 from unpooled.privacy.dp.gaussian import privacy_unit
 from unpooled.protocol import codec
 from unpooled.protocol.crypto_labels import Label
@@ -18,6 +19,10 @@ from unpooled.protocol.limits import MAX_SITES
 from unpooled.protocol.messages import Message, asks_for
 
 UNSTATED = "not stated"
+BY_AGREEMENT = (
+    "After the transfer the purpose, the methods, the end and a withdrawal of the study hold by agreement: "
+    "the site cannot enforce them. An erasure cannot recall the table."
+)
 _MAX_TEXT = 500  # characters of a text for an officer
 _MAX_COLUMNS, _MAX_QUESTIONS = 10_000, 1000
 _STAGES = ("to prepare", "to cluster", "for the report")  # in the order of a run
@@ -83,6 +88,16 @@ class Study(Message):
     def expired(self) -> bool:
         return datetime.now(UTC) >= _time(self.expires)
 
+    @property
+    def transfers(self) -> bool:
+        """True if the coordinator receives the summary table of a site, and not only answers to queries."""
+        return codec.name_of(AskSummary) in dict(self.questions)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The columns of a summary table that is transferred; (): all."""
+        return (*self.columns, *self.outcomes) if self.columns else ()
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -117,6 +132,13 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         f"{study.epsilon:g} for {privacy_unit(study.sites_per_person)}",
     }.get(study.protection, study.protection)
     received = "only sums over all sites (secure sums)" if study.secure else "the answers of each site"
+    limits = f"at most {study.rounds} rounds, with the listed queries, centres and steps"
+    if study.transfers:
+        received = (
+            "the summary table of each site once, with the columns above; a site that answers from rows "
+            "answers queries instead"
+        )
+        limits = f"{BY_AGREEMENT} Queries to a site that answers from rows: {limits}"
     return [
         ("title", study.title),
         ("purpose", study.purpose),
@@ -130,7 +152,7 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         ("protection", f"{expected}; the site's own policy decides"),
         ("coordinator", f"receives {received}"),
         ("restarts", str(study.restarts)),
-        ("limits", f"at most {study.rounds} rounds, with the listed queries, centres and steps"),
+        ("limits", limits),
         ("proposed", study.created),
         ("expires", study.expires),
         ("key", study.authority or "not signed"),
@@ -149,7 +171,6 @@ class AllowedQuery(NamedTuple):
 def allowed_queries(study: Study) -> list[AllowedQuery]:
     """Return the allowed queries in the order of a run."""
     from unpooled.algorithms import METHODS
-    from unpooled.data.summary_question import AskSummary
     from unpooled.site.allow_list import DESCRIBE, PREPARE
 
     method = METHODS.get(study.method)

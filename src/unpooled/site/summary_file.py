@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpooled.data.summary_table import SummaryTable, check_plausible, described, from_csv, to_csv
+from unpooled.data.summary_table import SummaryTable, from_body, to_body
 from unpooled.errors import InputError
 from unpooled.site.signed_file import (
     NOTICE,
@@ -110,11 +110,9 @@ def table_in(file: SignedFile[Header], identity: "Identity") -> SummaryTable:
     """Return the summary table in a file, decrypted by the recipient; InputError if it is not one."""
     content = file.content(identity)
     try:
-        table = from_csv("\n".join(content["table"]) + "\n", content["about"])
-        check_plausible(table)
-    except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
-        raise InputError(f"{file.path}: the summary table in it cannot be used: {error}") from None
-    return table
+        return from_body(content["about"], content["table"])
+    except (KeyError, TypeError, InputError) as error:
+        raise InputError(f"{file.path}: {error}") from None
 
 
 def is_summary_file(given: object) -> bool:
@@ -128,4 +126,5 @@ def is_summary_file(given: object) -> bool:
 
 def table_content(table: SummaryTable, digest: str) -> dict[str, Any]:
     """Return the body of a summary file: the table and the digest of the site's whole one."""
-    return {"about": {**described(table), "digest": digest}, "table": to_csv(table).rstrip("\n").split("\n")}
+    about, lines = to_body(table)
+    return {"about": {**about, "digest": digest}, "table": lines}

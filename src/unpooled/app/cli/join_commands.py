@@ -110,8 +110,13 @@ def join(
         )
     about_data = bool(data or columns or study_columns or reading.is_set or grouping.is_set)
     if _is_key(invitation):
-        if background or downstream is not None or set_up_anew:
-            raise InputError("--background, --downstream and --set-up-anew need an invitation, not a key")
+        if downstream is not None or place.is_federation:
+            raise InputError(
+                f"{folder}: a relay does not take part over files. While a query from above waits, it asks "
+                "its members through the server of their federation. Join with an invitation."
+            )
+        if background or set_up_anew:
+            raise InputError("--background and --set-up-anew need an invitation, not a key")
         _check_outputs(place, invitation, data, policy)
         membership_by_key = _checked_key(place, invitation, policy, yes)
         rules = policy or (place.policy if place.policy.exists() else None)

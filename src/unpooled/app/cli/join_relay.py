@@ -28,6 +28,7 @@ def checked_relay(
     from unpooled.federation.provisioning.federation_folder import FederationFolder
     from unpooled.federation.provisioning.invitations import Invitation
     from unpooled.federation.provisioning.names import check_path
+    from unpooled.federation.recipient import RECORD
     from unpooled.federation.relay.relay_policy import load_relay_policy
     from unpooled.site.identity import identity_in
     from unpooled.site.table_store import SummaryFolder
@@ -44,6 +45,12 @@ def checked_relay(
         raise InputError(f"{place.path} is the folder of a site that answers from data. Name another folder.")
     if downstream is None:
         downstream = Path(place.relay_settings.downstream)
+    if (downstream / RECORD).exists() and not (downstream / "federation.json").exists():
+        raise InputError(
+            f"{downstream}: its runs go over files, and a relay does not ask its members over files. While a "
+            "query from above waits, it asks them through the server of their federation. Make one with "
+            "unpooled federation init."
+        )
     rules = place.policy if policy is None else policy
     federation = FederationFolder.read(check_path(downstream))
     above = [membership.invitation for membership in place.memberships()]

@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unpooled.html.formatting import counted
+
 if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.private_result import PrivateResult
     from unpooled.app.result import ClusterResult, JobResult
@@ -190,7 +192,7 @@ def notes(result: "ClusterResult") -> list[str]:
     sends = "would send" if result.job.remote is None else "sent"
     most = max(result.run.sent().values(), key=lambda pair: pair[1])
     lines.append(
-        f"{result.run.rounds} rounds, {result.run.exchanges} round trips; a site {sends} at most "
+        f"{result.run.rounds} rounds, {counted(result.run.exchanges, 'round trip')}; a site {sends} at most "
         f"{most[0]:,} numbers, {_bytes(most[1])}"
     )
     return [line for line in lines if line]

@@ -1,10 +1,12 @@
 """The audit page for a data protection officer, in the terminal or as one self-contained HTML file."""
 
+from unpooled.data.summary_table import SummaryTable
 from unpooled.html.formatting import counted, size
 from unpooled.html.rendering import render
 from unpooled.protocol.messages import asks_for
 from unpooled.site.audit.attack import on_log
 from unpooled.site.audit.overview import FileRecord, LogReport, RunRecord
+from unpooled.site.study import BY_AGREEMENT
 
 
 def verdict(record: LogReport) -> str:
@@ -48,7 +50,7 @@ def protected(record: LogReport) -> list[str]:
 
 def protection(run: RunRecord) -> list[str]:
     """Return sentences on how the answers of a run were protected."""
-    sentences = []
+    sentences = [transferred(table) for table in run.tables]
     if run.smallest is not None:
         sentences.append(f"No group of fewer than {run.smallest:g} was counted.")
     if run.masked:
@@ -92,6 +94,15 @@ AFTER_EXPORT = (
     "After export, limits on the use of a file hold by agreement. An erasure cannot recall a file; the site "
     "sends a deletion notice to its recipient."
 )
+
+
+def transferred(summary: SummaryTable) -> str:
+    """Return a sentence on a summary table that left in a run."""
+    return (
+        f"The summary table left: {counted(summary.people.sum(), 'person')} in "
+        f"{counted(len(summary), 'group')} of at least {summary.min_group_size}, columns "
+        f"{', '.join(summary.names)}. {BY_AGREEMENT}"
+    )
 
 
 def exported(file: FileRecord) -> str:

@@ -342,9 +342,9 @@ def _figures_of_one_k(result: ClusterResult) -> list[tuple[str, str]]:
 def convergence(result: ClusterResult) -> dict[str, Any]:
     """Return the rounds."""
     every = "every restart and every k share" if len(result.ks) > 1 else "all restarts share"
-    rounds = f"{result.run.rounds} rounds after the start, {result.run.exchanges} round trips"
+    trips = counted(result.run.exchanges, "round trip")
     return {
-        "lead": f"{rounds}; {every} them.",
+        "lead": f"{result.run.rounds} rounds after the start, {trips}; {every} them.",
         "charts": [(title, "", chart) for title, chart in charts.convergence(result) if chart],
     }
 
@@ -391,12 +391,16 @@ def sent(result: ClusterResult) -> dict[str, Any]:
             }
         )
     modes = {mode for mode, _ in a.protection}
-    lead = "Counts, sums and squared distances over groups. "
+    lead = _TRANSFERRED if result.job.transfers else "Counts, sums and squared distances over groups. "
     lead += "".join(text for mode, text in _PROTECTED.items() if mode in modes)
     lead += _SIMULATED if result.job.remote is None else "The log of every site records its answers verbatim."
     return {"lead": lead, "rows": rows}
 
 
+_TRANSFERRED = (
+    "A site with a summary table sent the study's columns of it once, and the rest was computed from it: the "
+    "limits of the study hold by agreement from then on. "
+)
 _SIMULATED = "All sites of this run were on one machine. Sites on separate machines would send these numbers."
 _PROTECTED = {
     "summary": "A site with a summary table (microaggregation) answers from means of groups of people only: "

@@ -134,7 +134,7 @@ class Relay(Endpoint):
                 answering = (limits, MemberTotals(name, self.rules, self.downstream, ledger, mask))
                 recording = SumMembersStep(ledger) if self.rules.fixed_membership else None
             else:
-                columns = () if study is None else study.study.columns
+                columns = () if study is None else study.study.table_columns
                 summary = MembersSummary(name, self.rules, self.downstream, ledger, home, bound, columns)
                 answering = (
                     MembersTransformStep(summary),

@@ -80,7 +80,8 @@ def forwarded_terms(
     whom. Nothing else enters, so a study that is passed on again is the same study.
     """
     identity, name = identity_in(downstream.path), downstream.address.federation
-    rules, once = policy.downstream, ((codec.name_of(AskSummary), 0),)
+    rules, table = policy.downstream, codec.name_of(AskSummary)
+    sums = tuple((name, most) for name, most in study.questions if name != table)  # no table is passed up
     contact = rules.contact or "its coordinator"
     above = study.federation or "a federation above"
     through = f"passed on by {name}, which is {site} in {above}; its study {study.digest[:16]} there"
@@ -89,7 +90,7 @@ def forwarded_terms(
         federation=name,
         title=f"{_cut(study.title, _MAX_TEXT - len(through) - 3)} ({through})",
         contact=_cut(f"{study.contact}; at {name}: {contact}", _MAX_TEXT),
-        questions=study.questions if policy.relay.exact else once,
+        questions=sums if policy.relay.exact else ((table, 0),),
         work=study.work if policy.relay.exact else (),
         secure=rules.secure,
         authority=identity.public.hex(),

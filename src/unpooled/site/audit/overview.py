@@ -6,12 +6,24 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from unpooled.errors import LedgerError
+from unpooled.data.summary_question import AskSummary, SummaryGroups
+from unpooled.data.summary_table import SummaryTable
+from unpooled.errors import CodecError, LedgerError, ReplyError
 from unpooled.privacy.secure_sum.stage_messages import AskMasked
 from unpooled.protocol import codec
-from unpooled.protocol.exchange import STAGE
+from unpooled.protocol.exchange import STAGE, Response
 from unpooled.site.audit.evidence import Evidence
-from unpooled.site.log import CONTINUED, COUNTERSIGNED, EXPORT, NOTICE, STUDY, LogFault, entries, verify
+from unpooled.site.log import (
+    CONTINUED,
+    COUNTERSIGNED,
+    EXPORT,
+    NOTICE,
+    STUDY,
+    LogFault,
+    entries,
+    unpacked,
+    verify,
+)
 
 
 @dataclass
@@ -33,6 +45,7 @@ class RunRecord:
     smallest: float | None = None
     questions: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
+    tables: list[SummaryTable] = field(default_factory=list)  # summary tables that were transferred
 
 
 @dataclass(frozen=True)
@@ -154,7 +167,7 @@ def read(
             run = runs.setdefault((str(opening.get("authority", "")), name), began)
             try:
                 _add(run, entry)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except (KeyError, TypeError, ValueError, AttributeError, CodecError, ReplyError):
                 continue  # a damaged line is already among the faults
             record.spent = entry.get("spent") or record.spent
     record.runs = list(runs.values())
@@ -210,5 +223,10 @@ def _add(run: RunRecord, entry: dict[str, Any]) -> None:
         run.answers += 1
         run.masked += asked["masked"]
         run.alone += not asked["masked"]
+    if codec.name_of(AskSummary) in run.questions:
+        replies = codec.decode(unpacked(entry["payload"]), expect=Response).replies
+        groups = [reply for reply in replies if isinstance(reply, SummaryGroups)]
+        run.tables += [one.table() for one in groups]
+        run.numbers += sum(one.numbers - 1 for one in groups)  # less the number of sites, which has a shape
     if entry["smallest"] is not None:
         run.smallest = min(entry["smallest"], run.smallest or entry["smallest"])

@@ -99,6 +99,9 @@ def _first(site: SiteFacts) -> dict[str, Any]:
 def _attack_findings(site: SiteFacts) -> tuple[str, str]:
     """Return the number of rows that the attack on the log found, and what they are."""
     what = "rows of the summary table found by attack" if site.mode == "summary" else "rows found by attack"
+    tables = [table for run in site.record.runs for table in run.tables] if site.record is not None else []
+    if tables:
+        return f"{max(map(len, tables)):,}", "rows of the summary table that left"
     if site.record is not None and site.attack is None:
         return "?", what
     return f"{0 if site.attack is None else len(site.attack.rows):,}", what
@@ -223,16 +226,20 @@ def _sent(site: SiteFacts) -> dict[str, Any]:
 
 def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
     """Return (party, what it sees, what it does not see)."""
-    source = {"summary": "its summary table", "dp": "its rows, with noise", "raw": "its rows"}[site.mode]
     stated = "The names and kinds of its columns and its number of people"
     if site.mode == "dp":
         stated = "The columns and the number of rows that the policy declares"
+    readable = {
+        "summary": "The study's columns of its summary table",
+        "dp": "Counts and sums from its rows, with noise",
+        "raw": "Counts and sums from its rows",
+    }[site.mode]
     secure = site.policy.aggregation.secure if site.policy is not None else "preferred"
     alone = sum(run.alone for run in site.record.runs) if site.record is not None else 0
     single = {
         "required": "Sums over all sites only",
-        "preferred": f"Counts and sums from {source}; only sums over all sites if a run uses secure sums",
-        "off": f"Counts and sums from {source}",
+        "preferred": f"{readable}; only sums over all sites if a run uses secure sums",
+        "off": readable,
     }[secure]
     if site.record is not None and site.record.exports:
         single += ". A recipient of a summary file sees the study's columns of the summary table"
@@ -277,6 +284,8 @@ def _attack(site: SiteFacts) -> list[str]:
         sentences = ["Nothing has left this site, so there is nothing to attack."]
     elif site.record.exports and not site.record.runs:
         sentences = ["The site answered no query. A summary file discloses the summary table, and no more."]
+    elif any(run.tables for run in site.record.runs):
+        sentences = ["The summary table itself left. No answer computed from it discloses more."]
     elif site.attack is None:
         sentences = ["The log is damaged: it could not be attacked."]
     else:

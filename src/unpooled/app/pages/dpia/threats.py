@@ -24,18 +24,18 @@ THREATS = (
         ("summary",),
     ),
     Threat(
-        "A summary file is read or changed on its way, or sent on to others",
-        "It is encrypted to one recipient and signed for one study; the log records it before it leaves",
-        "After export, limits on its use hold by agreement. An erasure cannot recall it: the site sends a "
-        "deletion notice",
-        "tests/federation/test_summary_files.py::test_a_file_that_may_not_be_used_is_refused",
-        ("summary",),
-    ),
-    Threat(
         "Answers of ordinary runs are subtracted from each other",
         "The same",
         "Means over groups of people",
         "tests/site/test_requests.py::test_no_answer_from_a_summary_table_is_a_row",
+        ("summary",),
+    ),
+    Threat(
+        "A summary table that left in a file or a run is changed on its way, or used for something else",
+        "It leaves for one recipient and one approved study; the log records it before it leaves",
+        "Afterwards limits on its use hold by agreement. An erasure cannot recall it; the recipient of a "
+        "file gets a deletion notice",
+        "tests/federation/test_summary_files.py::test_a_file_that_may_not_be_used_is_refused",
         ("summary",),
     ),
     Threat(
