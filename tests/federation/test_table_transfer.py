@@ -332,7 +332,7 @@ def test_a_table_is_transferred_as_the_signed_file_holds_it(tmp_path):
     (tmp_path / "study.toml").write_text(
         'title = "t"\npurpose = "p"\ncontact = "c"\ncolumns = ["age"]\nexpires = 2100-01-01\n'
     )
-    words = ("--to", federation.coordinator.key_file, "--study", tmp_path / "study.toml", "--yes")
+    words = ("--recipient", federation.coordinator.key_file, "--study", tmp_path / "study.toml", "--yes")
     file = federation.home / "north.unpooled"
     command("site", "export", federation.top / "north", *words, "-o", file)
     command("federation", "receive", federation.home, file, "--yes")
