@@ -39,7 +39,7 @@ PARTS: dict[str, list[str]] = {
     ],
     "How-to": [
         "files.md",
-        "sources.md",
+        "choosing-k.md",
         "cluster.md",
         "policy.md",
         "summary-table.md",
