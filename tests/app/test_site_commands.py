@@ -302,7 +302,7 @@ def test_the_page_beside_the_table_is_of_that_table(north, patients):
 
 
 @pytest.mark.parametrize("mode", ["summary", "dp", "raw"])
-def test_the_last_screen_of_a_terminal_shows_what_an_officer_decides_on(north, mode):
+def test_the_last_screen_of_a_terminal_shows_what_an_officer_decides_on(north, mode, monkeypatch):
     """Of 80 columns and 24 lines: purpose, contact, limits and risk, at the question about a study."""
     if mode != "summary":
         columns = 'columns = ["age", "bmi"]\nlower = [0, 9]\nupper = [110, 60]\nrows = 100\n'
@@ -310,7 +310,8 @@ def test_the_last_screen_of_a_terminal_shows_what_an_officer_decides_on(north, m
         (north / "policy.toml").write_text(f'format = 1\n[protect]\nmode = "{mode}"\n{private}')
     names = tuple(f"column{number}" for number in range(40))
     received(north, title="Kinds of patients", contact="Dr. Low, low@example.org", columns=names)
-    done = CliRunner().invoke(app, ["site", "approve", str(north), "1"], input="n\n", env={"COLUMNS": "80"})
+    monkeypatch.chdir(north.parent)  # a short path, wherever the tests run
+    done = CliRunner().invoke(app, ["site", "approve", north.name, "1"], input="n\n", env={"COLUMNS": "80"})
     lines = done.output.splitlines()
     assert max(map(len, lines)) <= 80
     assert names[-1] in done.output
@@ -332,9 +333,10 @@ def test_the_last_screen_of_a_terminal_shows_what_an_officer_decides_on(north, m
         assert text in screen, text
 
 
-def test_the_last_screen_shows_the_risks_of_a_table(north):
+def test_the_last_screen_shows_the_risks_of_a_table(north, monkeypatch):
+    monkeypatch.chdir(north.parent)
     done = CliRunner().invoke(
-        app, ["site", "approve", str(north), "--table"], input="n\n", env={"COLUMNS": "80"}
+        app, ["site", "approve", north.name, "--table"], input="n\n", env={"COLUMNS": "80"}
     )
     lines = [piece for line in done.output.splitlines() for piece in textwrap.wrap(line, 80)]
     screen = " ".join(lines[-24:])
