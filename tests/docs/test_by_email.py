@@ -29,7 +29,7 @@ def steps():
 
 @pytest.fixture
 def machines(tmp_path):
-    """Three folders in place of machines. Each hospital has its own file, with names, and nothing else."""
+    """Three folders in place of machines. Each hospital has its own file, with ids of patients, and nothing else."""
     head, *rows = (
         (files("unpooled.data.examples") / "heart_disease.csv").read_text(encoding="utf-8").splitlines()
     )
@@ -38,7 +38,7 @@ def machines(tmp_path):
         folder = folders[person] = tmp_path / person
         folder.mkdir()
         mine = [row.partition(",")[2] for row in rows if row.startswith(hospital)]
-        lines = [f"name,{head.partition(',')[2]}", *(f"patient {i},{row}" for i, row in enumerate(mine))]
+        lines = [f"patient_id,{head.partition(',')[2]}", *(f"{hospital}-{i},{row}" for i, row in enumerate(mine))]
         (folder / "patients.csv").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8")
     folders["Coordinator"].mkdir()
     return folders
@@ -86,7 +86,8 @@ def check_result(machines, monkeypatch):
     for person, name in zip(HOSPITALS, data, strict=True):
         shutil.copy(machines[person] / "patients.csv", name)
     columns = "age,sex,cp,trestbps,chol,thalach,exang,oldpeak"
-    options = ["--protect", "summary", "-k", "3", "--columns", columns, "--exclude", "name"]
+    options = ["--protect", "summary", "-k", "3", "--columns", columns, "--person", "patient_id"]
+    options += ["--categorical", "cp", "--na", "chol=0"]
     done = CliRunner().invoke(app, ["fit", *data, *options, "--out", "simulated"])
     assert done.exit_code == 0, done.output
     assert Path("run/model.unpooled").read_bytes() == Path("simulated/model.unpooled").read_bytes()
