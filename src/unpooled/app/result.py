@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,9 @@ class ClusterResult(JobResult):
 
         return words(self.proof, self) if self.proof is not None else ""
 
-    @property
+    @cached_property
     def agreement(self) -> AgreedSchema:
+        """The agreed schema, with the sites in the order in which people read their names."""
         return self.run.state.agreement.in_order(natural_order(self.run.state.agreement.sites))
 
     @property
@@ -103,8 +105,9 @@ class ClusterResult(JobResult):
         assert self.run.state.choice is not None
         return self.run.state.choice
 
-    @property
+    @cached_property
     def description(self) -> Description:
+        """The description of the clusters, with the sites in the order in which people read their names."""
         description = self.run.state.description
         assert description is not None
         return description.in_order(natural_order(description.sites))
