@@ -64,6 +64,24 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log) if config.getoption("dist") == "load" else None  # unless --dist says otherwise
 
 
+class NameFailures:
+    """Names each failure when it happens. Its traceback comes at the end of the run."""
+
+    def __init__(self, terminal):
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self._terminal.write_line(f"\n{report.outcome.upper()} {report.nodeid} ({report.when})")
+
+
+@pytest.hookimpl(trylast=True)  # after the terminal has registered
+def pytest_configure(config):
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):  # a worker of xdist has no terminal
+        config.pluginmanager.register(NameFailures(terminal))
+
+
 def pytest_collection_modifyitems(items):
     """Start the tests between processes first, and count docstrings as quick tests."""
     items.sort(key=lambda item: "tests/machines/" not in item.nodeid)
