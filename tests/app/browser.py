@@ -49,10 +49,12 @@ class Browser:
         self._session: str | None = None
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        self._loaded: set[str] = set()  # by the number of a navigation, as the browser gives it
         target = self._send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Network", "Runtime", "Log", "Page"):
             self._send(f"{domain}.enable")
+        self._send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def _send(self, method: str, **parameters: Any) -> Any:
         self._number += 1
@@ -76,6 +78,8 @@ class Browser:
         message: dict[str, Any] = json.loads(text)
         parameters = message.get("params", {})
         match message.get("method"):
+            case "Page.lifecycleEvent" if parameters["name"] == "load":
+                self._loaded.add(parameters["loaderId"])
             case "Network.requestWillBeSent":
                 self.requests.append(parameters["request"]["url"])
             case "Runtime.exceptionThrown":
@@ -93,13 +97,10 @@ class Browser:
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._send("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=scheme)
-        self._send("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
-        self.loaded()
-
-    def loaded(self) -> None:
-        """Wait until the page is loaded."""
-        while self._receive().get("method") != "Page.loadEventFired":
-            pass
+        address = path if isinstance(path, str) else path.resolve().as_uri()
+        loader = self._send("Page.navigate", url=address).get("loaderId")
+        while loader not in (None, *self._loaded):  # None: another place on the same page
+            self._receive()
 
     def until(self, script: str, patience: float = 600.0) -> Any:
         """Wait until an expression is true on the page, within a limit; return its value."""
