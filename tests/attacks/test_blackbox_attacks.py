@@ -328,8 +328,8 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
     )
     site.close()
     files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    # table, about, notes, approved, registry, log, who holds it, ledger, identity, the folder's id
-    assert len(files) == 10
+    # table, page, about, notes, approved, registry, log, who holds it, ledger, identity, the folder's id
+    assert len(files) == 11
     for data in (*files, *answers):
         for text in (b"secret-path", b"surname", b"Name3", b"ZZ", *(repr(v).encode() for v in x)):
             assert text not in data
