@@ -126,6 +126,7 @@ FOLDERS = {
 }
 CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("resume", "folder"),
+    ("names", "folder"),  # by the names, in its report and tables
     ("site join", "folder"),
     ("site start", "folder"),
     ("site start", "log_file"),  # a log goes on
@@ -158,6 +159,9 @@ READ = {
     ("export", "folder"),
     ("certify", "folder"),
     ("compare", "data_folder"),
+    ("compare-runs", "old"),
+    ("compare-runs", "new"),
+    ("names", "file"),
     ("release", "run"),
     ("federation run", "folder"),
     ("federation watch", "folder"),

@@ -38,7 +38,10 @@ def machines(tmp_path):
         folder = folders[person] = tmp_path / person
         folder.mkdir()
         mine = [row.partition(",")[2] for row in rows if row.startswith(hospital)]
-        lines = [f"patient_id,{head.partition(',')[2]}", *(f"{hospital}-{i},{row}" for i, row in enumerate(mine))]
+        lines = [
+            f"patient_id,{head.partition(',')[2]}",
+            *(f"{hospital}-{i},{row}" for i, row in enumerate(mine)),
+        ]
         (folder / "patients.csv").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8")
     folders["Coordinator"].mkdir()
     return folders

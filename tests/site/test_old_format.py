@@ -40,7 +40,7 @@ WORDS = {  # what a user types after the folder of an old site
     "review": [[], ["--text"], ["1"], ["--html", "review.html"], ["--csv", "review.csv"]],
     "approve": [["--yes"], ["--table", "--yes"], ["1", "--yes"]],
     "decline": [[], ["1"]],
-    "export": [["--to", "data.csv", "--study", "data.csv", "-o", "a.unpooled", "--yes"]],
+    "export": [["--recipient", "data.csv", "--study", "data.csv", "-o", "a.unpooled", "--yes"]],
     "start": [[], ["--data", "data.csv"], ["--background"]],
     "stop": [[]],
     "answer": [["."]],

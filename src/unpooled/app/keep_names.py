@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from unpooled.app.match_clusters import match_clusters
-from unpooled.app.names import Names
 from unpooled.app.result import ClusterResult, JobResult
+from unpooled.app.result_names import Names
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import InputError
 from unpooled.html.formatting import cluster_letter

@@ -13,7 +13,7 @@ from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model
-from unpooled.app.names import NO_NAMES, Names
+from unpooled.app.result_names import NO_NAMES, Names
 from unpooled.app.traits import Trait, cluster_traits, column_means, distinctive
 from unpooled.data import AgreedSchema
 from unpooled.data.schema import some

@@ -14,9 +14,9 @@ from unpooled import __version__
 from unpooled.app.job import Job
 from unpooled.app.local_sites import NO_FACTS, ReadingFacts
 from unpooled.app.model import Model, load
-from unpooled.app.names import NO_NAMES
-from unpooled.app.names import load as load_names
 from unpooled.app.result import ClusterResult, JobResult, result_of
+from unpooled.app.result_names import NO_NAMES
+from unpooled.app.result_names import load as load_names
 from unpooled.errors import CodecError, InputError, ModelError
 from unpooled.optimality.certificate import Certificate
 from unpooled.protocol import codec

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unpooled.app.names import Names
 from unpooled.app.result import ClusterResult
+from unpooled.app.result_names import Names
 from unpooled.app.traits import Trait
 from unpooled.errors import InputError
 from unpooled.html.formatting import cluster_letter, figure, percent

@@ -223,7 +223,7 @@ def names(
         Path,
         typer.Argument(
             help='TOML file with sections [columns], such as bmi = "Body mass index", and [clusters], such '
-            'as 1 = "Younger".'
+            'as A = "Younger".'
         ),
     ],
 ) -> None:
@@ -236,7 +236,7 @@ def names(
     from dataclasses import replace
 
     from unpooled.app.keep_names import check_names
-    from unpooled.app.names import Names
+    from unpooled.app.result_names import Names
     from unpooled.app.run_folder import RunFolder
 
     kept = RunFolder(folder)

@@ -333,8 +333,14 @@ def _ask_about_table(place: "SummaryFolder", digest: str, yes: bool) -> None:
 
 def _risk(folder: Path) -> str:
     """Return what can be learnt from the answers of a site at most, by the mode of its policy."""
+    from unpooled.app.cli.site_commands import POLICY
     from unpooled.app.cli.table_commands import find_policy
+    from unpooled.federation.relay.relay_policy import is_relay_policy, load_relay_policy
 
+    if (folder / POLICY).exists() and is_relay_policy(folder / POLICY):
+        if load_relay_policy(folder / POLICY).relay.exact:
+            return "nearly all groups of single members can be computed from exact sums over the members"
+        return "the answers disclose no more than one summary of the members' groups, three or more to a row"
     policy = find_policy(folder, None)
     if policy.protect.mode == "summary":
         return (

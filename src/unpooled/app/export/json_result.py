@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from unpooled import __version__
 from unpooled.app.export.json_model import plain
-from unpooled.app.names import NO_NAMES
+from unpooled.app.result_names import NO_NAMES
 from unpooled.html.formatting import cluster_letter
 
 if TYPE_CHECKING:
