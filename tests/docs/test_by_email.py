@@ -29,7 +29,7 @@ def steps():
 
 @pytest.fixture
 def machines(tmp_path):
-    """Three folders in place of machines. Each hospital has its own file, with ids of patients, and nothing else."""
+    """Three folders in place of machines. Each hospital has its own file, with ids, and nothing else."""
     head, *rows = (
         (files("unpooled.data.examples") / "heart_disease.csv").read_text(encoding="utf-8").splitlines()
     )

@@ -181,7 +181,7 @@ def test_partitions_cannot_have_diverse_columns() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"diverse": ("a",), "study_columns": ("a",)}, "both in columns and in diverse"),
+        ({"diverse": ("a",), "study_columns": ("a",)}, "both in study_columns and in diverse"),
         ({"diverse": ("a",), "no_sensitive_columns": True}, "column a is sensitive"),
         ({"diverse_by": 0.0}, "diverse_by must be at least"),
         ({"diverse": ("id",), "person": "id"}, "identifies people"),
