@@ -74,7 +74,7 @@ def test_the_page_as_three_people(machines, monkeypatch, tmp_path):  # noqa: F81
             thread.join()
     for person in HOSPITALS:
         shutil.copy(machines[person] / "patients.csv", f"hospital-{person[-1].lower()}.csv")
-    options = "-k 3 --protect summary --exclude name --one-row-per-person --out fit"
+    options = "-k 3 --protect summary --person patient_id --out fit"
     call(f"unpooled fit hospital-a.csv hospital-b.csv {options}")
     assert Path("run/model.unpooled").read_bytes() == Path("fit/model.unpooled").read_bytes()
     assert Path("report.html").exists()
