@@ -1,6 +1,7 @@
 """The pages are programs: their Python runs, prints what they show, and what they point to exists."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import figures
 from pages import PAGES, ROOT, Block, blocks, printed, with_methods
 from unpooled.algorithms import METHODS
 from unpooled.site.allow_list import METHOD_NAMES
+from unpooled.site.policy import Policy
 
 DOCS = [page for page in PAGES if page.name != "README.md"]
 
@@ -67,6 +69,17 @@ def test_the_shares_on_the_privacy_page_are_those_of_the_attacks():
     }
     quoted = row("rows that our attack reconstructs", "privacy.md")
     assert [cell.partition(" ")[0] for cell in quoted] == [shares[mode] for mode in ("summary", "dp", "raw")]
+
+
+def test_the_page_of_the_policy_lists_every_key_with_its_section():
+    text = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+    listed, section = {}, ""
+    for row in re.findall(r"^\| (`\w+` )?\| (`.*?`) \|.*\|$", text.partition("| section | key |")[2], re.M):
+        section = row[0].strip("` ") or section
+        listed.setdefault(section, set()).update(re.findall(r"`(\w+)`", row[1]))
+    sections = {one.name: getattr(Policy(), one.name) for one in fields(Policy)}
+    keys = {name: {key.name for key in fields(rules)} for name, rules in sections.items() if name != "format"}
+    assert listed == {"": {"format"}, **keys}
 
 
 def test_method_pages_carry_the_citation():
