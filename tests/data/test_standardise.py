@@ -6,7 +6,8 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import bits, blobs, inertia_of, pooled, split
 from unpooled import DWF, Lloyd, Simulation, run
-from unpooled.algorithms.scaled import Scaled, standardise
+from unpooled.algorithms.scaled import Scaled
+from unpooled.data.column_scales import standardise
 from unpooled.data.transforms import Affine
 from unpooled.protocol.exchange import RoundLog, run_protocol
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import unpooled
 from unpooled.app.cli import app
+from unpooled.data.readers import is_summary_file
 from unpooled.data.summary_table import restricted, to_csv
 from unpooled.errors import InputError, PolicyError
 from unpooled.federation.recipient import Recipient, as_word, read_summary
@@ -24,7 +25,7 @@ from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.policy import Policy, parse
 from unpooled.site.signed_file import RecipientKey, seal_file
 from unpooled.site.study_file import StudyFile
-from unpooled.site.summary_file import is_summary_file, open_summary_file
+from unpooled.site.summary_file import open_summary_file
 from unpooled.site.table_store import SummaryFolder
 
 STUDY = """\

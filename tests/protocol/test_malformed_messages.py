@@ -12,12 +12,14 @@ from helpers import bits
 from unpooled import Simulation, Site
 from unpooled.errors import CodecError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Ask, Transform, each, merged, shared, together, total
+from unpooled.protocol.algorithm import Ask, each, together, total
 from unpooled.protocol.declarations import Count, Sum, declared
 from unpooled.protocol.exact_sum import exact_sum
 from unpooled.protocol.exchange import Part, Request, RequestId, gather, round_rng, run_protocol
+from unpooled.protocol.merge_questions import merged, shared
 from unpooled.protocol.messages import Message, Question, Refusal, Reply, Summable
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, Moments
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray
 
 pytestmark = pytest.mark.quick

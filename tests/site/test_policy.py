@@ -1,6 +1,7 @@
 """The policy: what it reads, what it refuses to read, what it says in plain words."""
 
 import re
+import tomllib
 from dataclasses import fields, replace
 from hashlib import sha256
 
@@ -211,6 +212,21 @@ def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
     printed = " ".join(line for _, lines in explain(policy) for line in lines)
     assert f"The policy follows the preset {name}" in printed
     assert to_toml(policy) == text
+
+
+def test_every_rule_has_a_line_in_the_file():
+    """A rule with a default that lacks a line would be in force without being shown."""
+    dp = """
+        format = 1
+        protect.mode = "dp"
+        dp.epsilon_total = 1.0
+        domain = {columns = ["age"], lower = [0.0], upper = [99.0], rows = 100}
+        """
+    written = tomllib.loads(to_toml(parse(dp)))
+    assert list(written) and set(written) == {rule.name for rule in fields(Policy)}
+    for name, rules in written.items():
+        if name != "format":
+            assert set(rules) == {rule.name for rule in fields(getattr(Policy(), name))}
 
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])

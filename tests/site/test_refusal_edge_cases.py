@@ -13,10 +13,10 @@ from unpooled.errors import InputError, LedgerError, PolicyError
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Question, Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, Moments
+from unpooled.protocol.transform import Transform
 from unpooled.site.open_site import open_site
 from unpooled.site.pinned_keys import pinned_keys
 from unpooled.site.policy import parse

@@ -9,10 +9,10 @@ from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.transforms import Affine
 from unpooled.privacy.secure_sum.stage_messages import AskKeys
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans, AskMoments
+from unpooled.protocol.transform import Transform
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 

@@ -14,11 +14,11 @@ from unpooled import Site
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Question, Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, Moments
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.protocol.transform import Transform
 from unpooled.site import Guard as BaseGuard
 from unpooled.site.chain import Chain
 from unpooled.site.chain_steps import Recorder

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, total
+from unpooled.protocol.algorithm import NestedState, State, Steps, Wrapper, total
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.protocol.questions.exact_sums import AskExactSums
 from unpooled.typing import FloatArray
@@ -41,10 +41,9 @@ def check_polish(rounds: object) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class PolishState(WrapperState):
+class PolishState(NestedState):
     """The state of the method, and its centres after the last exact round."""
 
-    inner: State
     rounds: int = 0  # of the method
     exact: ExactRound | None = None
 
@@ -61,18 +60,6 @@ class PolishState(WrapperState):
     @property
     def inertia(self) -> float:
         return self.inner.inertia if self.exact is None else self.exact.inertia
-
-    @property
-    def leader(self) -> State:
-        return self.inner.leader
-
-    @property
-    def leader_movement(self) -> float:
-        return self.inner.leader_movement
-
-    @property
-    def comparison_rounds(self) -> int:
-        return self.inner.comparison_rounds
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ import numpy as np
 from unpooled import kernels
 from unpooled.algorithms.method import Method, is_full
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, merged, together
+from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, together
+from unpooled.protocol.merge_questions import merged
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.typing import BoolArray, FloatArray, IntArray
 

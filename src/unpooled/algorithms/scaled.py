@@ -4,41 +4,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unpooled.data.column_scales import is_constant
+from unpooled.data.column_scales import standardise
 from unpooled.data.transforms import Affine
-from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, total, transformed
+from unpooled.protocol.algorithm import NestedState, Steps, Wrapper, transformed
 from unpooled.protocol.messages import SiteId
-from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledState(WrapperState):
-    """The agreed scaling, and the inner algorithm's state in scaled columns."""
+class ScaledState(NestedState):
+    """The inner algorithm's state in scaled columns, and the agreed scaling."""
 
     transform: Affine
-    inner: State
 
     @property
     def centers(self) -> FloatArray:
         """(k, d) in the columns' own units."""
         return self.transform.undo(self.inner.centers)
-
-    @property
-    def movement(self) -> float:
-        return self.inner.movement
-
-    @property
-    def inertia(self) -> float:
-        return self.inner.inertia
-
-    @property
-    def leader(self) -> State:
-        return self.inner.leader
-
-    @property
-    def leader_movement(self) -> float:
-        return self.inner.leader_movement
 
     @property
     def scaling(self) -> Affine:
@@ -47,10 +29,6 @@ class ScaledState(WrapperState):
     @property
     def scaled_centers(self) -> FloatArray:
         return self.inner.centers
-
-    @property
-    def comparison_rounds(self) -> int:
-        return self.inner.comparison_rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +45,7 @@ class Scaled(Wrapper[ScaledState]):
         if isinstance(inner.init, np.ndarray):
             inner = inner.with_init(transform.apply(inner.init))
         state = yield from transformed(transform, inner.start(sites, rng))
-        return ScaledState(transform, state)
+        return ScaledState(state, transform)
 
     def round(
         self, state: ScaledState, sites: tuple[SiteId, ...], rng: np.random.Generator
@@ -80,17 +58,3 @@ class Scaled(Wrapper[ScaledState]):
 
     def ran_out(self, state: ScaledState) -> bool:
         return self.inner.ran_out(state.inner)
-
-
-def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
-    """Agree on the scaling to mean 0 and standard deviation 1 over all sites.
-
-    The second total has squares about the mean that the first one gave, to avoid cancellation. A constant
-    column keeps scale 1.
-    """
-    # down: nothing; up: mass and sums
-    first = yield from total(sites, AskMoments())
-    # down: the mean; up: squares about it
-    second = yield from total(sites, AskMoments(first.mean))
-    mean, sd = first.mean + second.mean, np.sqrt(second.variance)
-    return Affine(mean, np.where(is_constant(mean, sd), 1.0, sd))

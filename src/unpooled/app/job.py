@@ -18,14 +18,13 @@ from unpooled.app.private_job import check_private, private_method
 from unpooled.app.propose_study import now_and_later
 from unpooled.app.summary_file_job import check_summary_files, summary_files_of
 from unpooled.data import PreparationOptions
-from unpooled.data.readers import Reading, is_file
+from unpooled.data.readers import Reading, is_file, is_summary_file
 from unpooled.errors import InputError, ModelError
 from unpooled.evaluation import Analysis
 from unpooled.optimality.bounds import UNLIMITED
 from unpooled.optimality.parts import EFFORTS
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol.algorithm import Algorithm
-from unpooled.site.summary_file import is_summary_file
 
 EXPIRES = 30.0  # days until a study expires
 AUTO = tuple(range(1, 13))  # the k that -k auto compares

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpooled.data.readers import Reading
+from unpooled.data.readers import Reading, is_summary_file
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError
-from unpooled.site.summary_file import is_summary_file
 
 if TYPE_CHECKING:
     from unpooled.app.job import Job

@@ -1,4 +1,4 @@
-"""Scales of columns, agreed by totals: of skewed ones logarithms, ranks, and the median with the middle half.
+"""Scales of columns, agreed by totals: standard ones; logarithms, ranks and the middle half.
 
 Quantiles are found by counting: rows are assigned to the cells of a grid, as to the centres of clusters, and
 the cell that holds the wanted row is cut again. A cell of equal values ends the search.
@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled.data.schema import ColumnTotals, Schema
-from unpooled.data.transforms import Category, Number, Preparation, Shaped
+from unpooled.data.transforms import Affine, Category, Number, Preparation, Shaped
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, together, total, transformed
 from unpooled.protocol.messages import SiteId
@@ -193,6 +193,20 @@ def standard_scale(first: ColumnTotals, about: ColumnTotals, j: int, cells: floa
     mean = float(first.mean[j]) + float(about.mean[j])
     deviation = float(about.mean[j]) ** 2 * float(about.count[j])
     return mean, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / cells))
+
+
+def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
+    """Agree on the scaling to mean 0 and standard deviation 1 over all sites.
+
+    The second total has squares about the mean that the first one gave, to avoid cancellation. A constant
+    column keeps scale 1.
+    """
+    # down: nothing; up: mass and sums
+    first = yield from total(sites, AskMoments())
+    # down: the mean; up: squares about it
+    second = yield from total(sites, AskMoments(first.mean))
+    mean, sd = first.mean + second.mean, np.sqrt(second.variance)
+    return Affine(mean, np.where(is_constant(mean, sd), 1.0, sd))
 
 
 def is_constant(center: FloatArray | float, scale: FloatArray | float) -> BoolArray:

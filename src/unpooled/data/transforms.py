@@ -17,9 +17,9 @@ from unpooled.data.column_kinds import NUMBER
 from unpooled.data.summary_table import SummaryTable, plain_number
 from unpooled.data.table import Table, empty
 from unpooled.errors import InputError, QueryRefusedError
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.messages import Message
 from unpooled.protocol.site_batch import repeated
+from unpooled.protocol.transform import Transform
 from unpooled.typing import BoolArray, FloatArray, IntArray, Rows
 
 

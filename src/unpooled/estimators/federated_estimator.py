@@ -23,11 +23,12 @@ from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
 from unpooled.privacy.secure_sum import SecureSums, secure_sums, threshold_for
-from unpooled.protocol.algorithm import Algorithm, Steps, Transform, transformed
+from unpooled.protocol.algorithm import Algorithm, Steps, transformed
 from unpooled.protocol.checkpoint import load
 from unpooled.protocol.exchange import Federation, RoundLog, run_protocol
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.run_loop import RoundRecord, Run, run
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray, Rows
 
 if TYPE_CHECKING:

@@ -38,16 +38,8 @@ from unpooled.evaluation.replication import SPLITS, Replication, between, replic
 from unpooled.kernels.exact_solver import check_room
 from unpooled.optimality.bounds import UNLIMITED, PartsBound
 from unpooled.optimality.certificate import bound_parts, true_bound
-from unpooled.protocol.algorithm import (
-    Algorithm,
-    State,
-    Steps,
-    each,
-    shared,
-    together,
-    total,
-    transformed,
-)
+from unpooled.protocol.algorithm import Algorithm, State, Steps, each, together, total, transformed
+from unpooled.protocol.merge_questions import shared
 from unpooled.protocol.messages import Message, Question, SiteId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter, Scatter
 from unpooled.protocol.questions.description import (

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from unpooled.data import Preparation, Table
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.messages import SiteId
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray, IntArray, Rows
 
 

@@ -33,11 +33,12 @@ from unpooled.federation.simulated_rows import (
 from unpooled.privacy import PrivateQuestion
 from unpooled.privacy.dp.noise import Noise, SimulatedAccountant
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Ask, Asks, Transform, reads_missing
+from unpooled.protocol.algorithm import Ask, Asks
 from unpooled.protocol.exchange import Aggregate, Federation, Replies, RequestId, SiteSeeds, gather, size
 from unpooled.protocol.messages import Question, Reply, SiteId
 from unpooled.protocol.partial_sum import ExactTotal
 from unpooled.protocol.site_batch import OrderedSum, ReplyBatch, SiteBatch, SiteMemories
+from unpooled.protocol.transform import Transform, reads_missing
 from unpooled.typing import FloatArray, Rows
 
 _CHECKED: set[type[Question[Reply]]] = set()  # user-defined questions whose declarations were checked

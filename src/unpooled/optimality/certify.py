@@ -23,8 +23,9 @@ from unpooled.optimality.certificate import (
 )
 from unpooled.optimality.exact import check_reach, relative_gap
 from unpooled.optimality.parts import EFFORTS, progress
-from unpooled.protocol.algorithm import Steps, Transform, transformed
+from unpooled.protocol.algorithm import Steps, transformed
 from unpooled.protocol.exchange import Federation, RoundLog, run_protocol
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray
 
 _BOXES = {"quick": 0, "normal": 3000, "thorough": 30_000}  # of centroids, in the search with prices

@@ -7,16 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.protocol.algorithm import (
-        Algorithm,
-        State,
-        Steps,
-        Transform,
-        each,
-        together,
-        total,
-        transformed,
-    )
+    from unpooled.protocol.algorithm import Algorithm, State, Steps, each, together, total, transformed
     from unpooled.protocol.declarations import (
         Box,
         Centers,
@@ -38,6 +29,7 @@ if TYPE_CHECKING:
     from unpooled.protocol.messages import Message, Question, Reply, SiteId, Summable
     from unpooled.protocol.run_loop import RoundRecord, Run, run
     from unpooled.protocol.site_batch import ReplyBatch, SiteBatch
+    from unpooled.protocol.transform import Transform
     from unpooled.typing import BoolArray, FloatArray, IntArray, Rows
 
 _HOME = {
@@ -71,7 +63,7 @@ _HOME = {
     "Sum": "protocol.declarations",
     "Summable": "protocol.messages",
     "Text": "protocol.declarations",
-    "Transform": "protocol.algorithm",
+    "Transform": "protocol.transform",
     "Value": "protocol.declarations",
     "Work": "protocol.declarations",
     "each": "protocol.algorithm",

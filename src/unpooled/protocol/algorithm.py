@@ -18,52 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from unpooled.errors import InputError, QueryRefusedError
+from unpooled.errors import InputError
 from unpooled.protocol import codec
-from unpooled.protocol.declarations import declared, once
-from unpooled.protocol.messages import A, Message, Question, R, Reply, SiteId
-from unpooled.typing import FloatArray, Rows
+from unpooled.protocol.messages import A, Message, Question, R, SiteId
+from unpooled.protocol.transform import Transform
+from unpooled.typing import FloatArray
 
 T = TypeVar("T")
-
-
-class Transform(Message, abstract=True):
-    """A transformation of a site's rows before a question reads them, e.g. a scaling agreed by all sites."""
-
-    keeps_missing: ClassVar[bool] = (
-        False  # True if missing cells stay missing: NaN in the rows that it returns
-    )
-
-    @property
-    def keeps_all_rows(self) -> bool:
-        """True if no row is left out because of its values."""
-        return False
-
-    def check(self, X: Any) -> None:
-        """Raise QueryRefusedError unless it suits the columns of ``X``: single rows must not make it fail."""
-
-    def apply(self, X: Rows) -> Rows:
-        """Return the transformed rows, (n, d) -> (n, d'); the input stays unchanged."""
-        return X
-
-    def apply_weighted(
-        self, X: Any, weights: FloatArray | None, within: FloatArray | None
-    ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
-        """Return a site's transformed rows, their weights, and the variance within rows that are groups."""
-        return self.apply(X), weights, None if within is None else within / self.scaling()[1] ** 2
-
-    def undo(self, Z: FloatArray) -> FloatArray:
-        """Return rows, or centres, in the columns' own units: (m, d') -> (m, d')."""
-        return Z
-
-    def scaling(self) -> tuple[FloatArray, FloatArray]:
-        """Return the shift of each column, (d',), and the divisor applied after it, (d',)."""
-        return np.zeros(0), np.zeros(0)
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The column behind each output column; None: the columns of the rows, in their order."""
-        return None
 
 
 Verb = Literal["each", "total"]
@@ -129,21 +90,6 @@ def together(protocols: Sequence[Steps[T]]) -> Steps[list[T]]:
             advance(index, answers[start : start + width])
             start += width
     return [results[index] for index in range(len(protocols))]
-
-
-def reads_missing(transform: Transform | None, question: Question[Any]) -> bool:
-    """Return whether a question reads missing cells after a transform.
-
-    Raises
-    ------
-    QueryRefusedError
-        If the question cannot be answered from rows with missing cells.
-    """
-    if transform is None or not transform.keeps_missing:
-        return False
-    if not question.supports_missing:
-        raise QueryRefusedError(f"{codec.name_of(type(question))} cannot be answered where cells are missing")
-    return True
 
 
 def transformed(transform: Transform | None, steps: Steps[T]) -> Steps[T]:
@@ -335,6 +281,37 @@ class WrapperState(State, abstract=True):
 
 
 @dataclass(frozen=True, eq=False)
+class NestedState(WrapperState, abstract=True):
+    """The state of an algorithm that runs exactly one other one: what it does not define is that one's."""
+
+    inner: State
+
+    @property
+    def centers(self) -> FloatArray:
+        return self.inner.centers
+
+    @property
+    def movement(self) -> float:
+        return self.inner.movement
+
+    @property
+    def inertia(self) -> float:
+        return self.inner.inertia
+
+    @property
+    def leader(self) -> State:
+        return self.inner.leader
+
+    @property
+    def leader_movement(self) -> float:
+        return self.inner.leader_movement
+
+    @property
+    def comparison_rounds(self) -> int:
+        return self.inner.comparison_rounds
+
+
+@dataclass(frozen=True, eq=False)
 class Wrapper(Message, Algorithm[S], abstract=True):
     """An algorithm that runs another one, e.g. with restarts or on scaled columns."""
 
@@ -376,113 +353,3 @@ class Wrapper(Message, Algorithm[S], abstract=True):
 
     def with_missing(self) -> Self:
         return replace(self, inner=self.inner.with_missing())
-
-
-# ---------------------------------------------------------------- fewer questions for the same answers
-
-
-def merged(steps: Steps[T]) -> Steps[T]:
-    """Return the same protocol; questions of one exchange that differ in their sets of centres travel as one.
-
-    A question can be merged if its arrays, and all of its reply, have a leading axis R (declarations.py).
-    """
-    answers: tuple[Any, ...] | None = None
-    try:
-        while True:
-            asks = steps.send(answers)  # type: ignore[arg-type]
-            groups: dict[Any, list[int]] = {}
-            for i, ask in enumerate(asks):
-                groups.setdefault(_merge_key(ask) or i, []).append(i)
-            replies = yield tuple(_merged([asks[i] for i in group]) for group in groups.values())
-            parted: list[Any] = [None] * len(asks)
-            for group, answer in zip(groups.values(), replies, strict=True):
-                for i, part in zip(group, _parted([asks[i] for i in group], answer), strict=True):
-                    parted[i] = part
-            answers = tuple(parted)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-
-
-@once
-def _axis_of_sets(cls: type[Question[Any]]) -> tuple[str, ...] | None:
-    """The fields of a question class with a leading axis R; None if it cannot be merged."""
-    names: tuple[str, ...] = cls.__match_args__
-    with_sets = {name for name, declaration in declared(cls).items() if declaration.axes[:1] == ("R",)}
-    reply = cls.reply_type()
-    figures = declared(reply).values()
-    whole = len(figures) == len(reply.__match_args__) and all(f.axes[:1] == ("R",) for f in figures)
-    return tuple(name for name in names if name in with_sets) if with_sets and whole else None
-
-
-def _merge_key(ask: Ask[Any]) -> tuple[object, ...] | None:
-    """A key that is equal for asks whose questions can be merged; None if a question cannot be."""
-    question = ask.question
-    if not isinstance(question, Question) or (sets := _axis_of_sets(type(question))) is None:
-        return None
-    names: tuple[str, ...] = type(question).__match_args__
-    rest = tuple(
-        getattr(question, name).shape[1:] if name in sets else _hashable(getattr(question, name))
-        for name in names
-    )
-    return ask.verb, ask.sites, id(ask.transform), type(question), rest
-
-
-def _merged(asks: Sequence[Ask[Any]]) -> Ask[Any]:
-    if len(asks) == 1:
-        return asks[0]
-    questions: list[Any] = [ask.question for ask in asks]
-    sets = _axis_of_sets(type(questions[0])) or ()
-    joined = {name: np.concatenate([getattr(q, name) for q in questions]) for name in sets}
-    return replace(asks[0], question=replace(questions[0], **joined))
-
-
-def _parted(
-    asks: Sequence[Ask[Any]], answer: Reply | dict[SiteId, Reply]
-) -> Sequence[Reply | dict[SiteId, Reply]]:
-    if len(asks) == 1:
-        return [answer]
-    if isinstance(answer, dict):
-        apart = {site: _parts_of(asks, reply) for site, reply in answer.items()}
-        return [{site: parts[i] for site, parts in apart.items()} for i in range(len(asks))]
-    return _parts_of(asks, answer)
-
-
-def _parts_of(asks: Sequence[Ask[Any]], reply: Reply) -> list[Reply]:
-    """A reply of R sets as the replies that each of the merged questions asked for."""
-    sets = _axis_of_sets(type(asks[0].question_for(asks[0].sites[0]))) or ()
-    kind, arrays = type(reply), [getattr(reply, name) for name in type(reply).__match_args__]
-    parts, start = [], 0
-    for ask in asks:
-        end = start + len(getattr(ask.question, sets[0]))
-        parts.append(kind(*[array[start:end] for array in arrays]))
-        start = end
-    return parts
-
-
-def shared(steps: Steps[T]) -> Steps[T]:
-    """Return the same protocol; equal questions in one exchange travel once, and all receive the answer."""
-    answers: tuple[Any, ...] | None = None
-    try:
-        while True:
-            asks = steps.send(answers)  # type: ignore[arg-type]
-            first: dict[Any, int] = {}
-            places = [first.setdefault(_key(ask), len(first)) for ask in asks]
-            replies = yield tuple(asks[places.index(i)] for i in range(len(first)))
-            answers = tuple(replies[i] for i in places)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-
-
-def _key(ask: Ask[Any]) -> tuple[object, ...]:
-    """A key that is equal for asks of the same question, after the same transform, of the same sites."""
-    question = ask.question
-    if not isinstance(question, Question):
-        return (id(ask),)
-    names: tuple[str, ...] = type(question).__match_args__
-    values = tuple(_hashable(getattr(question, name)) for name in names)
-    return ask.verb, ask.sites, id(ask.transform), type(question), values
-
-
-def _hashable(value: object) -> object:
-    """A key that is equal for equal fields of questions, arrays among them."""
-    return (value.shape, value.dtype, value.tobytes()) if isinstance(value, np.ndarray) else value

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unpooled.errors import ReplyError
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.declarations import Count
 from unpooled.protocol.exchange import Request
 from unpooled.protocol.messages import MaskedElsewhere, Question, Refusal, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray
 
 _SLACK = 1e-6  # relative: sums are added in another order

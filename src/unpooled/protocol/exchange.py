@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from unpooled.errors import ReplyError, TooFewAnswersError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Ask, Asks, Steps, T, Transform, Verb
+from unpooled.protocol.algorithm import Ask, Asks, Steps, T, Verb
 from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import declared
 from unpooled.protocol.messages import Message, Question, R, Refusal, Reply, SiteId
 from unpooled.protocol.partial_sum import PartialSum, partial_sum
 from unpooled.protocol.site_batch import ReplyBatch, ordered_sum
+from unpooled.protocol.transform import Transform
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from unpooled.errors import QueryRefusedError, ReplyError
 from unpooled.privacy import PrivateQuestion
 from unpooled.privacy.dp.noise import BudgetAccountant
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform, reads_missing
 from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, site_seed
 from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.protocol.transform import Transform, reads_missing
 from unpooled.site.chain import AskedPart, Exchange, Next, Step, VisibleRows, refused
 from unpooled.site.equation_budget import EquationBudget
 from unpooled.site.guards import SingleSourceGuard

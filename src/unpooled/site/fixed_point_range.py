@@ -19,10 +19,10 @@ from unpooled.data.table import Table
 from unpooled.data.transforms import Category, Preparation, Shaped
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.declarations import Box, Centers, Numbers, Point, Setting, declared_fields
 from unpooled.protocol.exchange import Part
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray
 
 COARSEST = 2.0**30  # unit or scale, over the size of the values

@@ -11,9 +11,9 @@ import numpy as np
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.privacy import PrivateQuestion
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform, reads_missing
 from unpooled.protocol.declarations import Centers, declared_fields
 from unpooled.protocol.messages import Question
+from unpooled.protocol.transform import Transform, reads_missing
 from unpooled.site.allow_list import SCHEMA, TRANSFORMS, aggregate_only, allowed
 from unpooled.site.chain import Exchange, Guard
 from unpooled.site.erasures import Erasures

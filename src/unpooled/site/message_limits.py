@@ -11,11 +11,11 @@ from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.declarations import Declaration, Length, Scalar, Work, declared_fields, shape_of
 from unpooled.protocol.exchange import Part, Request
 from unpooled.protocol.limits import MAX_COLUMNS, MAX_NUMBERS, MAX_PARTS, MAX_TRANSFORMS, MAX_WORK
 from unpooled.protocol.messages import Question
+from unpooled.protocol.transform import Transform
 from unpooled.site.chain import Exchange, Guard
 from unpooled.typing import Rows
 

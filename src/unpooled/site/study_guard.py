@@ -6,9 +6,9 @@ from unpooled.data.schema import AskColumns
 from unpooled.data.summary_question import AskSummary
 from unpooled.errors import QueryRefusedError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.declarations import Work, declared_fields
 from unpooled.protocol.messages import Question
+from unpooled.protocol.transform import Transform
 from unpooled.site.chain import Exchange, Guard
 from unpooled.site.study import Study
 from unpooled.site.study_store import APPROVED, StudyFolder

@@ -26,7 +26,6 @@ from unpooled.site.study_file import StudyFile
 if TYPE_CHECKING:  # the package cryptography is optional
     from unpooled.privacy.secure_sum.crypto import Identity
 
-SUFFIX = ".unpooled"
 _MAX_TEXT = 1000
 
 TERMS = (
@@ -113,15 +112,6 @@ def table_in(file: SignedFile[Header], identity: "Identity") -> SummaryTable:
         return from_body(content["about"], content["table"])
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{file.path}: {error}") from None
-
-
-def is_summary_file(given: object) -> bool:
-    """Return whether this names a summary file, by its ending.
-
-    >>> is_summary_file("north.unpooled"), is_summary_file("NORTH.UNPOOLED"), is_summary_file("north.csv")
-    (True, True, False)
-    """
-    return isinstance(given, str | Path) and str(given).lower().endswith(SUFFIX)
 
 
 def table_content(table: SummaryTable, digest: str) -> dict[str, Any]:

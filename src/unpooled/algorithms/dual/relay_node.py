@@ -19,12 +19,13 @@ import numpy as np
 from unpooled.algorithms.dual.bundle import step
 from unpooled.algorithms.dual.dual_state import Evaluations
 from unpooled.optimality.questions import AskNode, NodeSolution
-from unpooled.protocol.algorithm import Ask, Transform
+from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import Federation, Replies, RequestId
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
 from unpooled.protocol.suppression import ContributorCounts
+from unpooled.protocol.transform import Transform
 from unpooled.typing import BoolArray, FloatArray
 
 _EPS = 2.0**-52

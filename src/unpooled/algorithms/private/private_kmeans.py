@@ -55,9 +55,10 @@ from unpooled.privacy.dp.forecast import Forecast, forecast, reach
 from unpooled.privacy.dp.gaussian import Gaussian
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells, radius_limits
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
-from unpooled.protocol.algorithm import Steps, Transform, each, total, transformed
+from unpooled.protocol.algorithm import Steps, each, total, transformed
 from unpooled.protocol.messages import SiteId
 from unpooled.protocol.questions.fuzzy_sums import check_m
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray
 
 SCALES = (None, "bounds", "standard")

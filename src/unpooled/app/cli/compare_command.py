@@ -105,7 +105,7 @@ def compare(
     from unpooled.algorithms.registry import import_methods
     from unpooled.app.compare import PROTECTIONS, methods_and_presets
     from unpooled.app.compare import compare as measure
-    from unpooled.site.summary_file import is_summary_file
+    from unpooled.data.readers import is_summary_file
 
     import_methods(module or [])
     by_files = any(map(is_summary_file, files or ()))

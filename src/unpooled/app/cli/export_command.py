@@ -45,18 +45,18 @@ def export_summary(
 
     unpooled site export hospital-a --recipient heart-key.json --study study.toml -o hospital-a.unpooled
     """
+    from unpooled.data.readers import SUMMARY_FILE, is_summary_file
     from unpooled.site.export_table import export_table, plan_export
     from unpooled.site.identity import identity_in
     from unpooled.site.signed_file import RecipientKey, sender_fingerprint
     from unpooled.site.study_file import StudyFile
-    from unpooled.site.summary_file import SUFFIX, is_summary_file
     from unpooled.storage.atomic_files import write_atomically
 
     check_at_site(folder)
     inputs = [recipient, study, folder / "log.jsonl", folder / POLICY, *inputs_of_table(folder)]
     check(out, inputs=inputs, overwrite=overwrite)
     if not is_summary_file(out):
-        raise InputError(f"{out}: a summary file must end in {SUFFIX}, so that unpooled fit knows it")
+        raise InputError(f"{out}: a summary file must end in {SUMMARY_FILE}, so that unpooled fit knows it")
     rules = find_policy(folder, policy)
     plan = plan_export(folder, rules, RecipientKey.read(recipient), StudyFile.read(study), name)
     for line in _facts(plan, rules, encrypted=not plain):

@@ -16,13 +16,12 @@ from unpooled.data import PreparationOptions
 from unpooled.data import partitions as partition
 from unpooled.data.examples import load_penguins, synthetic
 from unpooled.data.examples.images import read_images
-from unpooled.data.readers import Reading, read_sites
+from unpooled.data.readers import Reading, is_summary_file, read_sites
 from unpooled.data.schema_agreement import agree_schema
 from unpooled.errors import InputError
 from unpooled.federation import Simulation
 from unpooled.federation.recipient import read_summaries
 from unpooled.protocol.exchange import run_protocol
-from unpooled.site.summary_file import is_summary_file
 from unpooled.typing import FloatArray, IntArray
 
 SITES = 10  # over which a data set without sites is divided

@@ -21,6 +21,7 @@ from unpooled.options.reading import Reading
 from unpooled.options.values import plain_name
 from unpooled.typing import FloatArray
 
+SUMMARY_FILE = ".unpooled"  # the ending of a signed summary file (site/summary_file.py)
 MAX_CATEGORIES = 1000  # a text column with more is not kept
 
 
@@ -254,6 +255,15 @@ def is_address(given: object) -> bool:
 def is_file(given: object) -> bool:
     """Return whether this is the name of a file, which can be read again; not a server, a pipe or a table."""
     return isinstance(given, str | Path) and not is_address(given) and str(given) != STDIN
+
+
+def is_summary_file(given: object) -> bool:
+    """Return whether this is the name of a signed summary file, by its ending.
+
+    >>> is_summary_file("north.unpooled"), is_summary_file("NORTH.UNPOOLED"), is_summary_file("north.csv")
+    (True, True, False)
+    """
+    return isinstance(given, str | Path) and str(given).lower().endswith(SUMMARY_FILE)
 
 
 def site_name(given: str | Path) -> str:

@@ -16,10 +16,11 @@ from unpooled.data import Table
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, SiteFailedError, UnpooledError
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Ask, Transform, Verb
+from unpooled.protocol.algorithm import Ask, Verb
 from unpooled.protocol.exchange import Aggregate, Replies, Request, size
 from unpooled.protocol.messages import Reply
 from unpooled.protocol.partial_sum import partial_sum
+from unpooled.protocol.transform import Transform
 from unpooled.typing import FloatArray
 
 if TYPE_CHECKING:

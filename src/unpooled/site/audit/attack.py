@@ -22,10 +22,10 @@ import numpy as np
 
 from unpooled.data.transforms import Affine, Category, Preparation
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Transform
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId
 from unpooled.protocol.messages import Question, Refusal, Reply
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
+from unpooled.protocol.transform import Transform
 from unpooled.site.audit.known_sums import CellDisclosures, Space, disclosed_in
 from unpooled.site.audit.search import rows_in
 from unpooled.site.log import entries, unpacked
