@@ -47,7 +47,14 @@ def test_nobody_under_noise(name):
     assert attacked(name, "dp") == 0
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in BLIND])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name == "an honest scan" else name  # 6 seconds
+        for name in ATTACKS
+        if name not in BLIND
+    ],
+)
 def test_the_attack_is_an_attack(name):
     """The control: without protection it finds somebody."""
     assert attacked(name, "none") > 0

@@ -19,7 +19,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-SLOW = ("docs/methods.md", "docs/threats.md", "docs/relays.md")  # they compute for 10 to 20 seconds
+SLOW = ("docs/methods.md", "docs/threats.md", "docs/relays.md", "docs/gallery/index.md")  # 6 to 20 seconds
 
 
 @pytest.mark.parametrize(
