@@ -19,7 +19,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 
-@pytest.fixture(params=amounts(700, 50_000))
+@pytest.fixture(params=amounts(1_500, 50_000))
 def tables(request):
     return request.param
 
