@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_blobs
 
-from unpooled import Lloyd, LocalFederation, run
+from unpooled.algorithms import Lloyd
 from unpooled.data import PreparationOptions, Table
 from unpooled.evaluation.analysis import Analysis
+from unpooled.federation import LocalFederation
+from unpooled.protocol import run
 from unpooled.site.audit.attack import on_log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

@@ -45,7 +45,9 @@ import json, sys, time
 from pathlib import Path
 import numpy as np, pyarrow.parquet
 from sklearn.preprocessing import StandardScaler
-from unpooled import Simulation, Lloyd, run
+from unpooled.algorithms import Lloyd
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 tables = [pyarrow.parquet.read_table(p) for p in sorted(Path(sys.argv[1]).glob("*.parquet"))]
 X = np.concatenate([np.column_stack([c.to_numpy() for c in t.columns]) for t in tables])
 X = StandardScaler().fit_transform(X)

@@ -6,7 +6,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.bench_rounds import Row, best
-from unpooled import Fuzzy, Simulation, kernels, run
+from unpooled import kernels
+from unpooled.algorithms import Fuzzy
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.exchange import round_rng, run_protocol
 
 STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts little

@@ -18,8 +18,11 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from benchmarks.private_tables import TABLES, Table, from_csv
-from unpooled import Gaussian, LocalFederation, Private, SecureSums, Simulation, kernels, run
-from unpooled.federation import Federation
+from unpooled import kernels
+from unpooled.algorithms import Private
+from unpooled.federation import Federation, LocalFederation, Simulation
+from unpooled.privacy import Gaussian, SecureSums
+from unpooled.protocol import run
 
 TARGETS = {  # at most, by table and epsilon, for one site
     ("blobs 10k x 10", 0.5): 1.01,

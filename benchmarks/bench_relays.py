@@ -17,13 +17,14 @@ from collections.abc import Callable
 import numpy as np
 import psutil
 
-from unpooled import LocalFederation, Simulation, Site
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.simulated_rows import ArrayRows
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 
 ROWS, D, K = 20, 16, 10
 MAX_SECONDS, MAX_GB, MAX_GROWTH = 2.0, 8.0, 0.2  # a round of 1e6 sites; a site's cost from 10 to 10,000

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from unpooled import LocalFederation, Simulation, Site
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 from unpooled.site.open_site import AnswerSource, open_site
 from unpooled.site.policy import parse
 

@@ -12,7 +12,10 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from unpooled import DWF, Simulation, kernels, run
+from unpooled import kernels
+from unpooled.algorithms import DWF
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.exchange import round_rng, run_protocol
 
 Row = tuple[str, float, float]

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled import Site
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 
 PAGE = Path(__file__).parents[1] / "docs" / "workers.md"
 PART = re.compile(r"(?<=<!-- scale: python -m benchmarks.bench_scale -->\n)(.*?)(?=<!-- end -->)", re.S)

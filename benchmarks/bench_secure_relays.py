@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import LocalFederation, SecureSums, Simulation, Site
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum import crypto
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 
 WIDTH, SUMS = 10, 3
 COUNTED = ((crypto.KeyAgreement, "root"), (crypto, "is_signed"), (crypto, "mask"))

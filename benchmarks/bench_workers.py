@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from unpooled import Lloyd, Simulation, run
+from unpooled.algorithms import Lloyd
+from unpooled.federation import Simulation
 from unpooled.federation.workers import RowPartition, WorkerFederation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import Ask, Asks
 from unpooled.protocol.exchange import Aggregate, Federation, Replies, RequestId
 from unpooled.protocol.partial_sum import partial_sum

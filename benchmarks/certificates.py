@@ -19,8 +19,9 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 import unpooled.data.examples as datasets
-from unpooled import Simulation, certify, exact_kmeans
+from unpooled import certify, exact_kmeans
 from unpooled.data.examples import load_penguins
+from unpooled.federation import Simulation
 from unpooled.optimality.certificate import percent_above
 from unpooled.typing import FloatArray
 

@@ -22,11 +22,12 @@ from sklearn.cluster import KMeans
 
 from benchmarks.known_k import K_MOST, sets
 from benchmarks.made_tables import HARD, SEPARATED, WITHOUT, Made, made
-from unpooled import Simulation, run
 from unpooled.algorithms import METHODS
 from unpooled.data import PreparationOptions, Table
 from unpooled.evaluation import Analysis, AnalysisState, Choice
+from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import microaggregate
+from unpooled.protocol import run
 
 KS = range(1, K_MOST + 1)
 SIZES = (300, 900)

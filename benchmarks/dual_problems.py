@@ -10,7 +10,10 @@ from dataclasses import replace
 import numpy as np
 from reproduction.dual_problems import dual_names, dual_problem, dual_shape
 
-from unpooled import Dual, Simulation, certify, exact_kmeans, run
+from unpooled import certify, exact_kmeans
+from unpooled.algorithms import Dual
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 
 TABLE_1 = {"gap": 0.0025, "residual": 1e-2}
 METHODS = {

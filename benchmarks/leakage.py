@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import LocalFederation, SecureSums, Site, open_site, run
 from unpooled.algorithms import METHODS
 from unpooled.app import compare
 from unpooled.app.compare import PROTECTIONS, Problem, methods_and_presets
@@ -30,12 +29,17 @@ from unpooled.app.compare.measure import (
     policy_for,
     run_method,
 )
+from unpooled.federation import LocalFederation
 from unpooled.federation.table_transfer import TABLES, TableTransfer
+from unpooled.privacy import SecureSums
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import Asks
 from unpooled.protocol.exchange import STAGE, Replies, Request, RequestId
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
+from unpooled.site import Site
 from unpooled.site.audit.known_sums import disclosed_in
 from unpooled.site.audit.posterior import determined
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import IntArray

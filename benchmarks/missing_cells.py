@@ -9,11 +9,13 @@ last column has the number of seeds in which "kept" is at least as good.
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled import Simulation, kernels, run
+from unpooled import kernels
 from unpooled.algorithms import Lloyd
 from unpooled.data import PreparationOptions, Table
 from unpooled.evaluation import Analysis
+from unpooled.federation import Simulation
 from unpooled.kernels.observed import nearest_observed
+from unpooled.protocol import run
 
 SEEDS, ROWS, COLUMNS, SITES = 20, 600, 6, 3
 KS = (3, 4, 5)

@@ -13,30 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unpooled import (
-    DWF,
-    EWF,
-    FKM,
-    Dual,
-    Fuzzy,
-    KFed,
-    Lloyd,
-    LocalFederation,
-    MiniBatch,
-    Restarts,
-    Robust,
-    Simulation,
-    Site,
-)
-from unpooled.algorithms import METHODS
+from unpooled.algorithms import DWF, EWF, FKM, METHODS, Dual, Fuzzy, KFed, Lloyd, MiniBatch, Restarts, Robust
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol
 from unpooled.protocol.messages import Refusal, Reply
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 from unpooled.site.chain import Exchange
 from unpooled.site.chain_steps import Recorder as BaseRecorder
 from unpooled.site.endpoint import Endpoint

@@ -3,27 +3,37 @@
 import dataclasses
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import unpooled
 
-GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "tables": ("Files and tables", ("cluster", "Result", "Database")),
-    "estimators": ("Estimators", ("FederatedKMeans", "FederatedFuzzyCMeans")),
+# the public names by page: the modules from which they are imported, and the names
+GROUPS: dict[str, tuple[str, dict[str, str]]] = {
+    "tables": (
+        "Files and tables",
+        {"unpooled": "cluster read_summary", "unpooled.app.cluster": "Result", "unpooled.data": "Database"},
+    ),
+    "estimators": ("Estimators", {"unpooled": "FederatedKMeans FederatedFuzzyCMeans"}),
     "methods": (
         "Methods",
-        (
-            *("Method", "Lloyd", "Restarts", "KFed", "FKM", "DWF", "EWF", "MiniBatch", "Fuzzy", "Robust"),
-            *("Private", "Dual", "citation"),
-        ),
+        {
+            "unpooled.algorithms": "Method Lloyd Restarts KFed FKM DWF EWF MiniBatch Fuzzy Robust Private "
+            "Dual citation"
+        },
     ),
     "federations": (
         "Sites and federations",
-        ("open_site", "Site", "Simulation", "LocalFederation", "run", "Run"),
+        {
+            "unpooled.site.open_site": "open_site",
+            "unpooled.site": "Site",
+            "unpooled.federation": "Simulation LocalFederation",
+            "unpooled.protocol": "run Run",
+        },
     ),
-    "protection": ("Protection", ("SummarySettings", "Gaussian", "SecureSums")),
-    "optimality": ("How far from the best", ("exact_kmeans", "certify")),
+    "protection": ("Protection", {"unpooled.privacy": "SummarySettings Gaussian SecureSums"}),
+    "optimality": ("How far from the best", {"unpooled": "exact_kmeans certify"}),
 }
 _NOISE = re.compile(r"numpy\.ndarray\[[^\]]*\[[^\]]*\], [^\]]*\[[^\]]*\]\]|<function .*?>|<factory>")
 _MODULES = re.compile(r"\b(?:unpooled|collections|pathlib|typing|numpy)(?:\.[a-z_]+)*\.(?=[A-Z])")
@@ -31,20 +41,35 @@ _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.M)
 _LINES = 96
 
 
+def public_names() -> dict[str, Any]:
+    """Return what every public name means, by the name with its module."""
+    return {
+        f"{module}.{name}": thing for _, names in GROUPS.values() for module, name, thing in _imported(names)
+    }
+
+
+def _imported(names: dict[str, str]) -> list[tuple[str, str, Any]]:
+    """Return modules, names and what they mean."""
+    return [
+        (module, name, getattr(import_module(module), name))
+        for module, listed in names.items()
+        for name in listed.split()
+    ]
+
+
 def write_reference(folder: Path) -> None:
-    """A page for every group, and one that lists all names."""
+    """Write a page for every group of names, and one that lists all."""
     folder.mkdir()
-    named = {name for _, names in GROUPS.values() for name in names}
-    missing = set(unpooled.__all__) - named - {"__version__"}
-    if missing:
-        raise SystemExit(f"public names without a page of reference: {', '.join(sorted(missing))}")
+    for name in {*unpooled.__all__} - {"__version__"}:
+        if f"unpooled.{name}" not in public_names() and not inspect.ismodule(getattr(unpooled, name)):
+            raise SystemExit(f"a public name without a page of reference: {name}")
     rows = []
     for file, (title, names) in GROUPS.items():
         text = [f"# {title}", "Made from the docstrings of the package."]
-        for name in names:
-            text.append(described(name, getattr(unpooled, name)))
-            first = (inspect.getdoc(getattr(unpooled, name)) or "").split("\n\n")[0].replace("\n", " ")
-            rows.append(f"| [`{name}`]({file}.md#{name.lower()}) | {_plain(first)} |")
+        for module, name, thing in _imported(names):
+            text.append(described(name, thing, f"from {module} import {name}"))
+            first = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
+            rows.append(f"| [`{module}.{name}`]({file}.md#{name.lower()}) | {_plain(first)} |")
         (folder / f"{file}.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
     intro = (
         f"# Reference\n\nThe public names of `unpooled` {unpooled.__version__}; other modules may change.\n\n"
@@ -53,9 +78,14 @@ def write_reference(folder: Path) -> None:
     (folder / "index.md").write_text(f"{intro}{table}\n", encoding="utf-8")
 
 
-def described(name: str, thing: Any) -> str:
+def described(name: str, thing: Any, imported: str) -> str:
     """One name: how it is called, what its docstring says, and its public members."""
-    parts = [f"## {name} {{ #{name.lower()} }}", called(name, thing), markdown(inspect.getdoc(thing) or "")]
+    parts = [
+        f"## {name} {{ #{name.lower()} }}",
+        f"`{imported}`",
+        called(name, thing),
+        markdown(inspect.getdoc(thing) or ""),
+    ]
     if inspect.isclass(thing):
         for member, of in members(thing):
             full = f"{name}.{member}"

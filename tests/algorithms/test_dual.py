@@ -7,11 +7,15 @@ import pytest
 from reproduction.dual_problems import dual_names, dual_problem, dual_shape
 
 from helpers import Declines, watched
-from unpooled import Dual, FederatedKMeans, LocalFederation, Simulation, Site, certify, exact_kmeans, run
+from unpooled import FederatedKMeans, certify, exact_kmeans
+from unpooled.algorithms import Dual
 from unpooled.algorithms.dual import CONDITIONS, UPDATES
 from unpooled.algorithms.dual.node_steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton
 from unpooled.errors import InputError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.questions import AskNode, AskRange
+from unpooled.protocol import run
+from unpooled.site import Site
 
 FAILS = "4N2D3K2"  # one of the problems where the first node's own centroids mislead
 SOME = ("2N2D3K1", "2N2D3K4", "2N3D4K2", "3N2D3K1", "3N4D3K2", "4N2D3K3")

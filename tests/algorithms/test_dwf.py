@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, inertia_of, lloyd_step, pooled, rounds, split
-from unpooled import DWF, EWF, Simulation, run
+from unpooled.algorithms import DWF, EWF
 from unpooled.algorithms.dwf import WEIGHTINGS, AskLocalMoves, DWFState
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import run_protocol
 

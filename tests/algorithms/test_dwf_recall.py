@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from unpooled import DWF, EWF, LocalFederation, Simulation, run
+from unpooled.algorithms import DWF, EWF
 from unpooled.data import partitions as partition
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
 
 X = load_digits().data[:600] / 16
 SPLITS = {

@@ -11,14 +11,17 @@ from typer.testing import CliRunner
 
 from helpers import bits, registered, split
 from pages import ROOT, blocks
-from unpooled import FederatedKMeans, LocalFederation, Restarts, Simulation, Site, run
-from unpooled.algorithms import METHODS
+from unpooled import FederatedKMeans
+from unpooled.algorithms import METHODS, Restarts
 from unpooled.algorithms.registry import citation
 from unpooled.algorithms.scaled import Scaled
 from unpooled.app.cli import app
 from unpooled.errors import InputError, PolicyError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.protocol import run
+from unpooled.site import Site
 from unpooled.site.explain_policy import explain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

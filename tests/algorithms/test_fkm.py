@@ -5,9 +5,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
-from unpooled import FKM, Simulation, run
+from unpooled.algorithms import FKM
 from unpooled.algorithms.fkm import AskOneStep, FKMState
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each
 from unpooled.protocol.exchange import round_rng, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans

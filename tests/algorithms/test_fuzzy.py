@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from helpers import blobs, in_order, lloyd_step, pooled, rounds, split, watched
-from unpooled import Fuzzy, Restarts, Simulation, kernels, run
+from unpooled import kernels
+from unpooled.algorithms import Fuzzy, Restarts
 from unpooled.errors import InputError
 from unpooled.evaluation.coincident_centers import coinciding
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.exchange import RoundLog, run_protocol
 from unpooled.protocol.messages import Summable
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from helpers import blobs, in_order, inertia_of, pooled, split, watched
-from unpooled import KFed, Simulation, run
+from unpooled.algorithms import KFed
 from unpooled.algorithms.kfed import AskDennisMeans, _clear_means, _dennis_server, merge_means
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans, LocalMeans

@@ -7,8 +7,10 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import bits, blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
-from unpooled import Lloyd, Simulation, run
+from unpooled.algorithms import Lloyd
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 

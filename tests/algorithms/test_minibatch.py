@@ -7,9 +7,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, inertia_of, lloyd_step, pooled, rounds, split
-from unpooled import MiniBatch, Simulation, run
+from unpooled.algorithms import MiniBatch
 from unpooled.algorithms.minibatch import AskEpochs, MiniBatchState
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each
 from unpooled.protocol.exchange import round_rng, run_protocol
 

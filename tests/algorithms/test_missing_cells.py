@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from helpers import blobs, rounds
-from unpooled import LocalFederation, Simulation, run
 from unpooled.algorithms import METHODS, Lloyd
 from unpooled.data import PreparationOptions, Table, agree_schema
 from unpooled.data.bounded_table import BoundedTable
@@ -14,7 +13,9 @@ from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.transforms import Category, Number
 from unpooled.errors import InputError, QueryRefusedError, UnpooledError
 from unpooled.evaluation import Analysis
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import Algorithm, total, transformed
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter

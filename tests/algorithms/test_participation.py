@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from unpooled import DWF
+from unpooled.algorithms import DWF
 from unpooled.algorithms.method import check_participation, is_full, sample_sites
 from unpooled.errors import InputError
 

@@ -7,14 +7,16 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
-from unpooled import Gaussian, Private, Simulation, kernels, run
+from unpooled import kernels
+from unpooled.algorithms import Private
 from unpooled.algorithms.private import private_kmeans
 from unpooled.algorithms.private.estimates import best_reach, gain_over_mean, mean_of_rows
 from unpooled.errors import ForecastRefusedError, InputError
-from unpooled.federation import Federation
+from unpooled.federation import Federation, Simulation
+from unpooled.privacy import Gaussian
 from unpooled.privacy.dp.forecast import forecast, reach
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 
 
 def blobs(n, d, k, seed=0, spread=1.0):

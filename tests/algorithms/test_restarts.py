@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from helpers import blobs, inertia_of, pooled, split, watched
-from unpooled import DWF, FKM, Fuzzy, KFed, Lloyd, Restarts, Robust, Simulation, run
+from unpooled.algorithms import DWF, FKM, Fuzzy, KFed, Lloyd, Restarts, Robust
 from unpooled.algorithms.registry import METHODS
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import Algorithm, Wrapper
 from unpooled.protocol.questions.cluster_sums import AskMoments
 

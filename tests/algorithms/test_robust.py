@@ -7,12 +7,15 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import inertia_of
-from unpooled import FederatedKMeans, Lloyd, LocalFederation, Robust, Site, run
+from unpooled import FederatedKMeans
+from unpooled.algorithms import Lloyd, Robust
 from unpooled.algorithms.robust import geometric_median
 from unpooled.errors import InputError
+from unpooled.federation import LocalFederation
+from unpooled.protocol import run
 from unpooled.protocol.consistency import ConsistencyCheck
 from unpooled.protocol.questions.cluster_sums import ClusterSums, LocalMeans
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 
 
 def test_the_geometric_median_by_hand():

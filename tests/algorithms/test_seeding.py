@@ -5,10 +5,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, in_order, inertia_of, lloyd, pooled, split, watched
-from unpooled import Lloyd, LocalFederation, Simulation, run
-from unpooled.algorithms import seeding
+from unpooled.algorithms import Lloyd, seeding
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.errors import InputError, QueryRefusedError
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import RoundLog, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums

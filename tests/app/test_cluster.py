@@ -20,9 +20,10 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import unpooled
-from unpooled import Database, FederatedKMeans
+from unpooled import FederatedKMeans
 from unpooled.app import cluster_arguments
 from unpooled.app.cli import app
+from unpooled.data import Database
 from unpooled.errors import InputError
 
 SAME = ("model.unpooled", "history.csv", "report.html", "result.json", "preparation.json")

@@ -57,7 +57,7 @@ def test_files_by_a_site_column(patients, tmp_path):
 def test_a_method_of_your_own(patients, tmp_path):
     (tmp_path / "compare_methods.py").write_text(
         "from dataclasses import dataclass\n"
-        "from unpooled import Lloyd\n\n\n"
+        "from unpooled.algorithms import Lloyd\n\n\n"
         "@dataclass(frozen=True, eq=False, kw_only=True)\n"
         'class Hasty(Lloyd, method="hasty", prefix="compare_methods"):\n'
         '    """Lloyd in a hurry."""\n\n'

@@ -9,13 +9,15 @@ import pytest
 from browser import browser
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, LocalFederation, run
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.app.pages.dpia import page, read
 from unpooled.app.pages.dpia.threats import ALL, THREATS, threats
 from unpooled.data import Table
+from unpooled.federation import LocalFederation
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.renew import DISCLOSED, NEW_PENDING
+from unpooled.protocol import run
 from unpooled.site.audit.attack import on_log
 from unpooled.site.erase_people import erase
 from unpooled.site.explain_policy import explain, template

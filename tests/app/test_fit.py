@@ -20,14 +20,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, Simulation, run
-from unpooled.algorithms import METHODS
+from unpooled.algorithms import METHODS, Lloyd
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
 from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_sites
 from unpooled.errors import ModelError
 from unpooled.evaluation import Analysis
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.run_loop import run_from_checkpoint
 
 FILES = {

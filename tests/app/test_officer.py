@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, LocalFederation, run
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.errors import LedgerError
+from unpooled.federation import LocalFederation
 from unpooled.privacy.presets import PRESETS
+from unpooled.protocol import run
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

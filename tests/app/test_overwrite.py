@@ -18,12 +18,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unpooled import Lloyd, LocalFederation, run
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.app.demo import FIGURE
+from unpooled.federation import LocalFederation
 from unpooled.federation.provisioning.enrolment import invite
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.provisioning.site_folder import SiteFolder
+from unpooled.protocol import run
 from unpooled.site.folder_place import PLACE
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

@@ -7,9 +7,9 @@ import pytest
 from sklearn.datasets import make_blobs
 from typer.testing import CliRunner
 
-from unpooled import FederatedKMeans, Gaussian
+from unpooled import FederatedKMeans
 from unpooled.app.cli import app
-from unpooled.privacy import forecast
+from unpooled.privacy import Gaussian, forecast
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.expected_loss import expected_loss
 

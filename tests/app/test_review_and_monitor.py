@@ -28,7 +28,6 @@ from review_pages import PATIENCE, served_page, wait_until
 from typer.testing import CliRunner
 
 from studies import study_of
-from unpooled import LocalFederation, run
 from unpooled.app.cli import app
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.pages import listener
@@ -39,8 +38,10 @@ from unpooled.app.pages.monitor_state import FederationState, rounds_to_rest
 from unpooled.app.pages.review_page import sections as site_sections
 from unpooled.app.pages.review_state import VERBS, SiteState
 from unpooled.app.run_folder import RunFolder
+from unpooled.federation import LocalFederation
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.protocol import run
 from unpooled.protocol.exchange import RequestId
 from unpooled.site.audit.overview import read as audited
 from unpooled.site.folder_place import PLACE

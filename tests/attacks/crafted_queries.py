@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import Lloyd, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Category, Number, Preparation, PreparationOptions, Table
 from unpooled.data.schema import AskColumns
@@ -19,12 +19,13 @@ from unpooled.data.transforms import Affine
 from unpooled.evaluation import Analysis
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.optimality.questions import AskNode, AskOutside, AskRange
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
 from unpooled.protocol.questions.description import AskCrossing
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums
+from unpooled.site import Site
 from unpooled.site.audit.attack import attack, in_process, probe
 from unpooled.site.audit.known_sums import Space, disclosed_in
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import SecureSums
 from unpooled.data.transforms import Affine
 from unpooled.errors import UnpooledError
 from unpooled.federation.transport_federation import TransportFederation
-from unpooled.privacy import PrivateQuestion
+from unpooled.privacy import PrivateQuestion, SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import together, total

@@ -8,10 +8,11 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.cluster import KMeans
 
-from unpooled import FederatedKMeans, Gaussian
+from unpooled import FederatedKMeans
 from unpooled.data import Table
 from unpooled.data.readers import Reading, read_table
 from unpooled.errors import ForecastRefusedError
+from unpooled.privacy import Gaussian
 from unpooled.privacy.dp.accounting import gdp_mu
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.microaggregation.disclosure_risk import clustering_cost, measure_risks

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers import ledger_of, mask_of
-from unpooled import SecureSums
 from unpooled.app.cli import app
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError
 from unpooled.federation.coordinator_run import append_log_heads, last_log_heads
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.privacy.secure_sum.crypto import Identity

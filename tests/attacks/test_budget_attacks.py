@@ -14,13 +14,14 @@ from tests.amounts import amounts
 
 from attacks import histories
 from helpers import blobs, ledger_of
-from unpooled import LocalFederation, SecureSums
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.transforms import Affine, Shaped
 from unpooled.errors import InputError, LedgerError, QueryRefusedError, ReplyError, TooFewAnswersError
+from unpooled.federation import LocalFederation
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity

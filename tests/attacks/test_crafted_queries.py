@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from attacks.crafted_queries import ATTACKS, NAMES, asking, numbers, people_found, rows_of
-from unpooled import Site
 from unpooled.data import Table
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from helpers import ledger_of
-from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.transforms import Affine, Category
 from unpooled.errors import InputError, LedgerError
+from unpooled.federation import LocalFederation
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noise import Noise, SimulatedAccountant
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, radius_limits
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread

@@ -6,25 +6,29 @@ import numpy as np
 import pytest
 
 from helpers import EXACT, ONE_ROW_PER_PERSON, bits, blobs, split
-from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, open_site, run
+from unpooled.algorithms import Lloyd
 from unpooled.data import Table
 from unpooled.errors import LedgerError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.microaggregation.combine_summaries import combine_with_rows
 from unpooled.privacy.microaggregation.row_record import RowRecord
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskShares
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.site import Site
 from unpooled.site.audit.posterior import determined
 from unpooled.site.ledger import Ledger
+from unpooled.site.open_site import open_site
 
 REQUEST_ID = RequestId("r", 0, 0, 0)
 

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 from tests.amounts import amounts
 
-from unpooled import Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.algorithms.polish import Polish
 from unpooled.data import Table
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.summarize import make_first_summary
+from unpooled.protocol import run
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.protocol.questions.exact_sums import AskExactSums
+from unpooled.site import Site
 from unpooled.site.audit.posterior import determined
 
 

@@ -10,13 +10,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from helpers import bits
-from unpooled import LocalFederation, Simulation, Site
 from unpooled.data import Category, Number, PreparationOptions, Table, agree_schema
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import InputError, SchemaMismatchError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.protocol.algorithm import transformed
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site import Site
 
 pytestmark = pytest.mark.quick
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import QuantileTransformer, RobustScaler, StandardScaler
 
-from unpooled import Simulation
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.schema_agreement import agree_schema
 from unpooled.data.transforms import Shaped
 from unpooled.errors import InputError
+from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol.exchange import run_protocol
 

@@ -13,8 +13,8 @@ import pyarrow
 import pytest
 from typer.testing import CliRunner
 
-from unpooled import Database
 from unpooled.app.cli import app
+from unpooled.data import Database
 from unpooled.data.readers import Reading, open_source, read_sites, read_table
 from unpooled.data.readers.read_tables import tables_of
 from unpooled.errors import InputError

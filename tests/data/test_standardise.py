@@ -5,10 +5,12 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from helpers import bits, blobs, inertia_of, pooled, split
-from unpooled import DWF, Lloyd, Simulation, run
+from unpooled.algorithms import DWF, Lloyd
 from unpooled.algorithms.scaled import Scaled
 from unpooled.data.column_scales import standardise
 from unpooled.data.transforms import Affine
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.exchange import RoundLog, run_protocol
 
 pytestmark = pytest.mark.quick

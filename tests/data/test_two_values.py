@@ -4,12 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled import Simulation, cluster
+from unpooled import cluster
 from unpooled.data import PreparationOptions, Table, agree_schema
 from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import described, from_csv, to_csv
 from unpooled.data.transforms import Binary, Number
+from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.site_batch import SiteBatch

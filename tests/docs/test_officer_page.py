@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pages import ROOT
-from unpooled import Lloyd, LocalFederation
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.data import PreparationOptions
 from unpooled.evaluation import Analysis
+from unpooled.federation import LocalFederation
 from unpooled.privacy.presets import PRESETS
 from unpooled.protocol.run_loop import run
 from unpooled.site.open_site import open_site

@@ -18,25 +18,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import Declines, bits, blobs, in_order, inertia_of, nearest
-from unpooled import (
-    DWF,
-    EWF,
-    FKM,
-    Dual,
-    FederatedFuzzyCMeans,
-    FederatedKMeans,
-    KFed,
-    Lloyd,
-    LocalFederation,
-    MiniBatch,
-    Restarts,
-    Simulation,
-    Site,
-    run,
-)
-from unpooled.algorithms import METHODS
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans
+from unpooled.algorithms import DWF, EWF, FKM, METHODS, Dual, KFed, Lloyd, MiniBatch, Restarts
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import CheckpointError, InputError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
+from unpooled.site import Site
 
 pytestmark = pytest.mark.quick
 

@@ -10,9 +10,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import bits, blobs, in_order
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, LocalFederation, Restarts, Simulation, Site
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans
+from unpooled.algorithms import Fuzzy, Restarts
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.site import Site
 
 
 @pytest.mark.filterwarnings("ignore:centres .* coincide")  # some checks draw rows without any cluster

@@ -9,11 +9,12 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.preprocessing import StandardScaler
 
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, LocalFederation, Site
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans
 from unpooled.errors import ForecastRefusedError, InputError, QueryRefusedError, TooFewAnswersError
-from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
+from unpooled.federation import LocalFederation
+from unpooled.privacy import Gaussian, PrivateQuestion, PrivateQuestionLimits
 from unpooled.privacy.dp.noise import BudgetAccountant
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 SITES = np.arange(len(X)) % 3
@@ -72,7 +73,7 @@ def test_clones():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"dp": 1.0}, "dp must be None or unpooled.Gaussian"),
+        ({"dp": 1.0}, "dp must be None or unpooled.privacy.Gaussian"),
         ({"dp": Gaussian(lower=[0, 0], upper=1)}, "bounds for 2 columns, X has 5"),
         ({"dp": DP, "method": "dwf"}, "dp has a method of its own"),
         ({"dp": DP, "init": X[:4]}, "init cannot be used"),

@@ -6,12 +6,14 @@ from sklearn import metrics as sk
 from sklearn.cluster import KMeans
 
 from helpers import bits
-from unpooled import Lloyd, Simulation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.data import PreparationOptions, Table
 from unpooled.evaluation import Analysis
 from unpooled.evaluation.choose_k import score
 from unpooled.evaluation.replication import adjusted_rand, split_gains
+from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import microaggregate
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import Part, Request, RequestId, RoundLog, run_protocol
 from unpooled.protocol.questions.description import (
@@ -21,6 +23,7 @@ from unpooled.protocol.questions.description import (
     AskOutline,
     AskProfile,
 )
+from unpooled.site import Site
 
 
 def analysed(X, ks, seed=0, minimum=1, **preparation_options):

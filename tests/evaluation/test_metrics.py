@@ -5,9 +5,9 @@ import pytest
 from sklearn import metrics as sk
 
 from helpers import blobs, inertia_of, lloyd, nearest, pooled, split
-from unpooled import Simulation
 from unpooled.errors import InputError
 from unpooled.evaluation import metrics
+from unpooled.federation import Simulation
 from unpooled.protocol.exchange import RoundLog, run_protocol
 
 pytestmark = pytest.mark.quick
@@ -153,7 +153,8 @@ def test_fuzzy_indices_of_crisp_memberships():
 
 def test_fuzzy_indices_name_the_right_k():
     """Usable by the choice of k: four clear clusters."""
-    from unpooled import Fuzzy, run
+    from unpooled.algorithms import Fuzzy
+    from unpooled.protocol import run
 
     rng = np.random.default_rng(0)
     X = np.concatenate([c + rng.normal(size=(60, 2)) for c in [(0, 0), (12, 0), (0, 12), (12, 12)]])

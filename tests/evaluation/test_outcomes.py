@@ -11,15 +11,18 @@ from typer.testing import CliRunner
 import unpooled
 from helpers import bits
 from studies import study_of
-from unpooled import Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.outcomes import PreparationWithOutcomes
 from unpooled.data.transforms import Number, Preparation
 from unpooled.errors import InputError, QueryRefusedError, SchemaMismatchError
 from unpooled.evaluation import Analysis
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.questions.outcome_sums import AskOutcomes
+from unpooled.site import Site
 from unpooled.site.chain import AskedPart, Exchange
 from unpooled.site.study_guard import StudyLimitsGuard
 

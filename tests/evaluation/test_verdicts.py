@@ -9,9 +9,12 @@ from benchmarks.choice_of_k import chosen, claims, tables_of
 from benchmarks.made_tables import SEPARATED, WITHOUT, made
 
 from helpers import bits
-from unpooled import Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.data import PreparationOptions
 from unpooled.evaluation import Analysis
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
+from unpooled.site import Site
 
 QUICK = ("six yes or no", "mixed", "counts with zeros", "nine yes or no, a factor")
 

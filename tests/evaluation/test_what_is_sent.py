@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from helpers import Recorder, arrays_in
-from unpooled import Lloyd, LocalFederation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.schema import ColumnTotals, Schema
 from unpooled.evaluation import Analysis
+from unpooled.federation import LocalFederation
+from unpooled.protocol import run
 from unpooled.protocol.questions.description import Crossing, Outline, Profile
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 
 MINIMUM = 5
 

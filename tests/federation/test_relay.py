@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 
 from helpers import EXACT, Declines, arrays_in, bits, blobs, split
-from unpooled import Lloyd, LocalFederation, Simulation, Site, open_site, run
+from unpooled.algorithms import Lloyd
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Table
 from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError, LedgerError, QueryRefusedError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.membership import AskMembers
 from unpooled.federation.relay import relay_steps
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import each, together, total
 from unpooled.protocol.exact_sum import exact_sum
 from unpooled.protocol.exchange import Part, Request, RequestId, Response, run_protocol
@@ -25,8 +26,9 @@ from unpooled.protocol.messages import Refusal
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
 from unpooled.protocol.site_batch import SiteBatch
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 from unpooled.site.log import entries, unpacked, verify
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, Protect
 from unpooled.storage.file_format import FORMAT
 

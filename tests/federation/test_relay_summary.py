@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from helpers import ONE_ROW_PER_PERSON, Declines, bits
-from unpooled import Lloyd, LocalFederation, SecureSums, Site, open_site, run
-from unpooled.algorithms import METHODS
+from unpooled.algorithms import METHODS, Lloyd
 from unpooled.data import Table
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_question import AskSummary, SummaryGroups
@@ -16,17 +15,21 @@ from unpooled.errors import (
     SchemaMismatchError,
     TooFewPeopleError,
 )
+from unpooled.federation import LocalFederation
 from unpooled.federation.relay.members_summary import FOLDER, RECORD
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
+from unpooled.privacy import SecureSums
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.combine_summaries import combine_summaries, combine_with_rows
 from unpooled.privacy.microaggregation.row_record import RowRecord
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 from unpooled.site.log import verify
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 ONE = RelayRules(min_sites=1)

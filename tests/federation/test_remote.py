@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS, each_algorithm, opened
-from unpooled import SecureSums, Site, certify
+from unpooled import certify
 from unpooled.algorithms import Lloyd
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.result import ClusterResult
@@ -18,6 +18,7 @@ from unpooled.evaluation import Analysis
 from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.transport_federation import TransportFederation, countersignable, pack
 from unpooled.optimality.bounds import PartsBound
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum.crypto import Identity, is_signed
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask
@@ -25,6 +26,7 @@ from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Question, Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, ClusterSums, Moments
 from unpooled.protocol.run_loop import run
+from unpooled.site import Site
 from unpooled.site.chain_steps import Recorder
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site

@@ -6,21 +6,24 @@ import numpy as np
 import pytest
 
 from helpers import EXACT, bits, blobs, split
-from unpooled import Lloyd, LocalFederation, SecureSums, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.data import Table
 from unpooled.data.schema import AskColumns
 from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation import LocalFederation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import Masked
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
 from unpooled.protocol.messages import MaskedElsewhere, Refusal
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskLocalMeans, AskMoments
+from unpooled.site import Site
 
 ROWS = split(blobs(2, n=120)[0], 12, 2)
 NAMES = sorted(ROWS)

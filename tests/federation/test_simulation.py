@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers import Declines, bits, blobs, split
-from unpooled import DWF, Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.algorithms import DWF, Lloyd
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
@@ -14,8 +14,9 @@ from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.data import Table
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, SiteFailedError
-from unpooled.federation import simulation
+from unpooled.federation import LocalFederation, Simulation, simulation
 from unpooled.federation.simulated_rows import ArrayRows, simulated_rows
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each, together, total, transformed
 from unpooled.protocol.exchange import RoundLog, UniformSizes, run_protocol
 from unpooled.protocol.messages import Question
@@ -27,6 +28,7 @@ from unpooled.protocol.questions.cluster_sums import (
     Moments,
 )
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.site import Site
 
 pytestmark = pytest.mark.quick
 

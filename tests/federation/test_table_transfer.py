@@ -11,24 +11,26 @@ from federation.test_file_runs import DP, RAW, SITES, SUMMARY, Federation, comma
 from federation.test_relay_summary import mixed
 from helpers import ONE_ROW_PER_PERSON, bits
 from studies import approved_terms, study_of, terms_of
-from unpooled import Simulation, Site, open_site, run
 from unpooled.algorithms import METHODS
 from unpooled.data import PreparationOptions
 from unpooled.data.schema import AskSchema, Schema
 from unpooled.data.summary_question import AskSummary, SummaryGroups
 from unpooled.errors import InputError, ReplyError, TooFewAnswersError, UnpooledError
 from unpooled.evaluation import Analysis
+from unpooled.federation import Simulation
 from unpooled.federation.local_federation import LocalTransport
 from unpooled.federation.recipient import read_summary
 from unpooled.federation.table_transfer import TABLES, TableTransfer
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.microaggregation import microaggregate
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 from unpooled.site.audit.overview import read
 from unpooled.site.log import entries
+from unpooled.site.open_site import open_site
 from unpooled.site.session import SiteSession, SiteSettings
 from unpooled.site.study_store import StudyFolder
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unpooled import Lloyd, Simulation, run
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.evaluation.analysis import Analysis
+from unpooled.federation import Simulation
 from unpooled.federation.workers import (
     RowPartition,
     WorkerFederation,
@@ -27,6 +28,7 @@ from unpooled.federation.workers import (
 )
 from unpooled.federation.workers.worker_federation import workers_of
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each
 from unpooled.protocol.exchange import run_protocol
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from helpers import EXACT
-from unpooled import KFed, Lloyd, LocalFederation, Simulation, run
+from unpooled.algorithms import KFed, Lloyd
 from unpooled.app.cli import app
 from unpooled.data import Table
 from unpooled.data.readers import Reading
 from unpooled.data.schema import AskSchema
 from unpooled.errors import EngineError, InputError, SiteFailedError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.workers import (
@@ -30,6 +31,7 @@ from unpooled.federation.workers import (
 from unpooled.federation.workers.partition import HeldPartition, PartialAnswer
 from unpooled.federation.workers.worker_federation import workers_of
 from unpooled.federation.workers.worker_share import _kept
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import Ask, each, total
 from unpooled.protocol.exchange import Federation, RequestId, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments

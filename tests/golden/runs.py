@@ -8,7 +8,10 @@ from unittest.mock import patch
 import numpy as np
 
 from helpers import ALGORITHMS, blobs, in_order, inertia_of, pooled, split
-from unpooled import Gaussian, Private, Simulation, run
+from unpooled.algorithms import Private
+from unpooled.federation import Simulation
+from unpooled.privacy import Gaussian
+from unpooled.protocol import run
 
 PATH = Path(__file__).parent / "golden.json"
 ROWS = split(blobs(1, n=160, spread=1.0)[0], 4, seed=1)

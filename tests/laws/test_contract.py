@@ -9,9 +9,11 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, Declines, arrays_in, bits, blobs, each_algorithm, pooled, split, watched
-from unpooled import LocalFederation, Simulation, Site, algorithms, run
+from unpooled import algorithms
 from unpooled.errors import InputError, TooFewAnswersError
-from unpooled.protocol import codec
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import codec, run
+from unpooled.site import Site
 
 every_preset = pytest.mark.parametrize("name", ALGORITHMS)
 

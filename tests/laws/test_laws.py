@@ -9,9 +9,11 @@ import pytest
 from scipy.stats import ortho_group
 
 from helpers import blobs, in_order, inertia_of, nearest, pooled, rounds, split
-from unpooled import DWF, EWF, FKM, KFed, Lloyd, MiniBatch, Simulation, run
+from unpooled.algorithms import DWF, EWF, FKM, KFed, Lloyd, MiniBatch
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each, total
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums

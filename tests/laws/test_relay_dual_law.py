@@ -5,13 +5,16 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import EXACT, Declines, bits
-from unpooled import Dual, LocalFederation, Simulation, Site, exact_kmeans, run
+from unpooled import exact_kmeans
+from unpooled.algorithms import Dual
 from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import DUAL_QUESTIONS, RelayRules
 from unpooled.optimality.questions import AskNode
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.site import Site
 
 RULES = RelayRules(exact=True, min_sites=1, forwarded=DUAL_QUESTIONS)
 

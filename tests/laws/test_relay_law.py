@@ -8,16 +8,19 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, EXACT, bits, blobs, each_algorithm, split
-from unpooled import Lloyd, LocalFederation, Simulation, Site, cluster, run
+from unpooled import cluster
+from unpooled.algorithms import Lloyd
 from unpooled.app.job import Job
 from unpooled.data import PreparationOptions, Table
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.evaluation import Analysis
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.microaggregation import microaggregate
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Federation
+from unpooled.site import Site
 
 ANY = RelayRules(exact=True, min_sites=1, quorum=1.0)
 

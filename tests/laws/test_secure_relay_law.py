@@ -6,14 +6,18 @@ from benchmarks.bench_secure_relays import measured
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, EXACT, bits, blobs, split
-from unpooled import Fuzzy, Lloyd, LocalFederation, SecureSums, Simulation, Site, run
+from unpooled.algorithms import Fuzzy, Lloyd
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum.fixed_point import decode, encode, exact_of, words_of
 from unpooled.privacy.secure_sum.site_mask import site_masks
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import Ask, total
 from unpooled.protocol.exchange import RequestId, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.site import Site
 
 ANY = RelayRules(exact=True, min_sites=1, quorum=1.0)
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from helpers import EXACT, ONE_ROW_PER_PERSON, bits
 from machines.network import PATIENCE, until
 from studies import study_of, terms_of
-from unpooled import Lloyd, Site, open_site, run
+from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.errors import PolicyError
 from unpooled.federation.coordinator_run import ProgressFile
@@ -29,12 +29,14 @@ from unpooled.federation.relay.relay_settings import RelaySettings, forwarded_te
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site import Site
 from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import fingerprint_in, identity_in
 from unpooled.site.log import entries, verify
+from unpooled.site.open_site import open_site
 from unpooled.site.session import MembershipFile, SiteSession, SiteSettings
 from unpooled.site.study_store import APPROVED, StudyFolder
 from unpooled.storage.file_locks import locked
@@ -364,7 +366,7 @@ def country(made, tmp_path, north):
 
 
 def test_two_relays_give_the_clustering_of_one_federation(country):
-    from unpooled import Simulation
+    from unpooled.federation import Simulation
 
     start = np.array([[0.0, -1.0], [0.0, 1.0]])
     done = run(Lloyd(k=2, init=start), country, name="r")

@@ -9,25 +9,28 @@ from helpers import bits
 from machines.network import until
 from machines.test_relay_processes import ABOVE, RelayHarness, _bytes, enrolled, reply_of
 from studies import study_of
-from unpooled import Lloyd, LocalFederation, SecureSums, Simulation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.errors import InputError, PolicyError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.provisioning.enrolment import _write
 from unpooled.federation.provisioning.federation_folder import create
 from unpooled.federation.relay.relay_policy import parse_relay_policy
 from unpooled.federation.retrying_transport import NoAnswer
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum import aggregate, crypto
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.fixed_point import add, decode, negated
 from unpooled.privacy.secure_sum.site_mask import SiteMask
 from unpooled.privacy.secure_sum.stage_messages import AskKeys, Masked
 from unpooled.privacy.secure_sum.sum_member import Member
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import MaskedElsewhere
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
+from unpooled.site import Site
 from unpooled.site.endpoint import PendingDecision
 from unpooled.site.identity import identity_in
 from unpooled.site.log import entries, unpacked, verify

@@ -14,17 +14,18 @@ import pytest
 
 from helpers import blobs, split
 from studies import approved_terms
-from unpooled import Lloyd, Simulation, Site, run
+from unpooled.algorithms import Lloyd
 from unpooled.errors import InputError, TooFewAnswersError
-from unpooled.federation import retrying_transport
+from unpooled.federation import Simulation, retrying_transport
 from unpooled.federation.coordinator_run import ProgressFile, RunTask, coordinate
 from unpooled.federation.provisioning import follow_run
 from unpooled.federation.provisioning.follow_run import _record, describe_waiting, failure_in
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
 from unpooled.options.reading import Reading
 from unpooled.privacy.microaggregation import SummarySettings
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.run_loop import run_from_checkpoint
+from unpooled.site import Site
 from unpooled.site.session import MembershipFile, RunTerms, SiteSession, SiteSettings
 from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.file_locks import is_locked, locked

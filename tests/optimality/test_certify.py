@@ -5,12 +5,14 @@ import pytest
 from reproduction.dual_problems import dual_problem, dual_shape
 
 from helpers import Declines, arrays_in, watched
-from unpooled import FederatedKMeans, LocalFederation, Simulation, Site, certify, exact_kmeans
+from unpooled import FederatedKMeans, certify, exact_kmeans
 from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.optimality.bounds import AskBounds, half_widths
 from unpooled.optimality.questions import AskRange
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import run_protocol
+from unpooled.site import Site
 
 
 def clustered(name: str):

@@ -14,11 +14,15 @@ from hard_rows import FAMILIES, line_problem, priced_problem, problem, weighted_
 from rational import inertia, inertia_about, optimum, optimum_on_a_line, priced_optimum
 from tests.amounts import amounts
 
-from unpooled import Dual, LocalFederation, SecureSums, Simulation, certify, exact_kmeans, run
+from unpooled import certify, exact_kmeans
+from unpooled.algorithms import Dual
 from unpooled.errors import InputError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.kernels.exact_solver import available, budget_bound, exact, semidefinite_bound
 from unpooled.optimality.exact import by_blocks
 from unpooled.optimality.parts import EFFORTS, bound_by_parts
+from unpooled.privacy import SecureSums
+from unpooled.protocol import run
 
 pytestmark = pytest.mark.skipif(not available(), reason="exact solving needs the compiled kernels")
 

@@ -8,12 +8,14 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs
-from unpooled import FederatedKMeans, LocalFederation, SecureSums, Simulation, certify, exact_kmeans
+from unpooled import FederatedKMeans, certify, exact_kmeans
 from unpooled.errors import InputError, ReplyError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.kernels.exact_solver import available, budget_bound, deal
 from unpooled.optimality.bounds import AskPartsBound, PartsBound, unit_for
 from unpooled.optimality.certificate import percent_above, true_bound
 from unpooled.optimality.parts import EFFORTS, bound_and_work, bound_by_parts
+from unpooled.privacy import SecureSums
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import Federation, run_protocol
 from unpooled.site.open_site import open_site

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
-from unpooled import Method
+from unpooled.algorithms import Method
 from unpooled.protocol import (
     Centers,
     Count,

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from helpers import in_order, registered
-from unpooled import FederatedKMeans, LocalFederation, Restarts, Simulation, run
+from unpooled import FederatedKMeans
+from unpooled.algorithms import Restarts
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 

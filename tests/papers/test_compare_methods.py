@@ -7,8 +7,8 @@ from reproduction.common import round_by_round
 from reproduction.data_sources import Sources
 from reproduction.experiment import Results, seed_of
 
-from unpooled import Simulation
 from unpooled.data import partitions as partition
+from unpooled.federation import Simulation
 
 
 def made_up(values):

@@ -39,10 +39,13 @@ from reproduction.runner import finish
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from unpooled import DWF, EWF, Fuzzy, Simulation, exact_kmeans, kernels, run
+from unpooled import exact_kmeans, kernels
+from unpooled.algorithms import DWF, EWF, Fuzzy
 from unpooled.algorithms.dual import CONDITIONS
 from unpooled.algorithms.dwf import WEIGHTINGS, AskLocalMoves
 from unpooled.evaluation.metrics import within_sse
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol.algorithm import each
 from unpooled.protocol.exchange import run_protocol
 

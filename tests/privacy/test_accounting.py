@@ -5,8 +5,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.stats import norm
 
-from unpooled import Gaussian
 from unpooled.errors import InputError
+from unpooled.privacy import Gaussian
 from unpooled.privacy.dp.accounting import gdp_delta, gdp_epsilon, gdp_mu
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from helpers import blobs
-from unpooled import LocalFederation, SecureSums
 from unpooled.errors import LedgerError
+from unpooled.federation import LocalFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.stage_messages import AskMasked
 from unpooled.protocol import codec

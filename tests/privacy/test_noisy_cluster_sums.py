@@ -7,14 +7,15 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from seeded_noise import SHARES, batch, questions, whitened
-from unpooled import Gaussian, Private, Simulation, run
+from unpooled.algorithms import Private
 from unpooled.algorithms.private import private_kmeans
 from unpooled.errors import CodecError, InputError, QueryRefusedError
-from unpooled.privacy import PrivateQuestionLimits
+from unpooled.federation import Simulation
+from unpooled.privacy import Gaussian, PrivateQuestionLimits
 from unpooled.privacy.dp import noise as noise_module
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, clip_norms
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from test_dp_audit import seen_mu
 
 from helpers import ledger_of
 from seeded_noise import SHARES, batch, whitened
-from unpooled import Gaussian, SecureSums, run
 from unpooled.algorithms import Private
 from unpooled.data.transforms import Affine
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import Gaussian, SecureSums
 from unpooled.privacy.dp.accounting import gdp_delta, gdp_mu
 from unpooled.privacy.dp.noise import Noise
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
@@ -30,7 +30,7 @@ from unpooled.privacy.secure_sum import site_mask, threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.stage_messages import AskMasked
 from unpooled.privacy.secure_sum.sum_member import Member
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import total, transformed
 from unpooled.protocol.exchange import Request, run_protocol
 from unpooled.site.open_site import open_site

@@ -9,26 +9,20 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, mask_of, pooled, split
-from unpooled import (
-    FederatedFuzzyCMeans,
-    FederatedKMeans,
-    Lloyd,
-    LocalFederation,
-    SecureSums,
-    Simulation,
-    Site,
-    run,
-)
-from unpooled.algorithms import METHODS
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans
+from unpooled.algorithms import METHODS, Lloyd
 from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.privacy.secure_sum.stage_messages import Masked
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import each, together, total
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response, run_protocol
 from unpooled.protocol.messages import MaskedElsewhere, Summable
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, AskScatter
+from unpooled.site import Site
 from unpooled.site.allow_list import aggregate_only
 
 ROWS = {f"s{i}": np.arange(4.0).reshape(2, 2) + 10 * i for i in range(7)}

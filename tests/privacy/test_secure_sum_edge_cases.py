@@ -7,11 +7,12 @@ import pytest
 from ring import Ring, Vector
 from test_secure_runs import Wire, secure
 
-from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns
 from unpooled.data.transforms import Affine, Category
 from unpooled.errors import InputError, QueryRefusedError, TooFewAnswersError
+from unpooled.federation import LocalFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.privacy.secure_sum.crypto import Identity

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from ring import Ring, Vector
 
-from unpooled import SecureSums
 from unpooled.errors import TooFewAnswersError
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity

@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers import blobs, split
-from unpooled import FederatedKMeans, LocalFederation, SecureSums, Simulation
+from unpooled import FederatedKMeans
 from unpooled.app.cli import app
 from unpooled.errors import InputError, PolicyError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.sum_member import Member
 from unpooled.protocol import codec

@@ -3,8 +3,9 @@
 import pytest
 
 from helpers import blobs, split
-from unpooled import LocalFederation, SecureSums
 from unpooled.errors import ReplyError
+from unpooled.federation import LocalFederation
+from unpooled.privacy import SecureSums
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskMoments, Moments

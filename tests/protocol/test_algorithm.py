@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from helpers import Declines
-from unpooled import LocalFederation, Simulation, Site
 from unpooled.data.transforms import Affine
 from unpooled.errors import TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.protocol.algorithm import each, together, total, transformed
 from unpooled.protocol.declarations import Count, Setting
 from unpooled.protocol.exchange import (
@@ -27,6 +27,7 @@ from unpooled.protocol.exchange import (
 from unpooled.protocol.messages import Question, Summable
 from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
 from unpooled.protocol.site_batch import SiteBatch
+from unpooled.site import Site
 from unpooled.typing import FloatArray
 
 pytestmark = pytest.mark.quick

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from helpers import bits
-from unpooled import DWF, Lloyd, MiniBatch, Restarts, Simulation, run
+from unpooled.algorithms import DWF, Lloyd, MiniBatch, Restarts
 from unpooled.errors import CheckpointError, InputError
-from unpooled.protocol import checkpoint, codec
+from unpooled.federation import Simulation
+from unpooled.protocol import checkpoint, codec, run
 from unpooled.protocol.questions.cluster_sums import Moments
 
 ALGORITHM = DWF(k=3, init="random", learning_rate=0.3, momentum=0.5, min_rounds=15, max_rounds=15)
@@ -206,7 +207,9 @@ import signal
 import sys
 import numpy as np
 from pathlib import Path
-from unpooled import DWF, Simulation, run
+from unpooled.algorithms import DWF
+from unpooled.federation import Simulation
+from unpooled.protocol import run
 from unpooled.protocol import codec
 
 rng = np.random.default_rng(7)

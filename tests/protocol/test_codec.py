@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import unpooled
 from helpers import ALGORITHMS, bits
-from unpooled import DWF, Restarts, Simulation, run
-from unpooled.algorithms import Method
+from unpooled.algorithms import DWF, Method, Restarts
 from unpooled.algorithms.lloyd import LloydState
 from unpooled.data.transforms import Affine
 from unpooled.errors import CodecError
-from unpooled.protocol import codec
+from unpooled.federation import Simulation
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import State
 from unpooled.protocol.exchange import Part, Request, RequestId, size
 from unpooled.protocol.field_types import field_hints

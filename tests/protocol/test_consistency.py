@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS, blobs, each_algorithm, inertia_of, split
-from unpooled import FederatedKMeans, Lloyd, LocalFederation, Site, run
+from unpooled import FederatedKMeans
+from unpooled.algorithms import Lloyd
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import ReplyError
 from unpooled.evaluation.influential_sites import influential_sites
+from unpooled.federation import LocalFederation
+from unpooled.protocol import run
 from unpooled.protocol.consistency import ConsistencyCheck
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.questions.cluster_sums import (
@@ -21,7 +24,7 @@ from unpooled.protocol.questions.cluster_sums import (
     Moments,
 )
 from unpooled.protocol.questions.description import AskProfile
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 
 CENTERS = np.array([[[0.0, 0.0], [8.0, 8.0]]])
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from unpooled import LocalFederation, Simulation, Site
 from unpooled.errors import UnpooledError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.protocol.questions.half_sums import AskHalfSums, AskObservedHalfSums
 from unpooled.protocol.questions.sums_with_missing import AskObservedSums
+from unpooled.site import Site
 
 
 def rows(seed=0, n=300):

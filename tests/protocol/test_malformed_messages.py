@@ -9,8 +9,8 @@ import pytest
 from test_codec import root
 
 from helpers import bits
-from unpooled import Simulation, Site
 from unpooled.errors import CodecError
+from unpooled.federation import Simulation
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, each, together, total
 from unpooled.protocol.declarations import Count, Sum, declared
@@ -20,6 +20,7 @@ from unpooled.protocol.merge_questions import merged, shared
 from unpooled.protocol.messages import Message, Question, Refusal, Reply, Summable
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, Moments
 from unpooled.protocol.transform import Transform
+from unpooled.site import Site
 from unpooled.typing import FloatArray
 
 pytestmark = pytest.mark.quick

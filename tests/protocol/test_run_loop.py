@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from helpers import Declines, bits, inertia_of, lloyd_step, pooled
-from unpooled import DWF, KFed, Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.algorithms import DWF, KFed, Lloyd
 from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.protocol import run
+from unpooled.site import Site
 
 pytestmark = pytest.mark.quick
 

@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from unpooled import FederatedKMeans, Fuzzy, Gaussian, KFed, Lloyd, LocalFederation, SecureSums, run
+from unpooled import FederatedKMeans
+from unpooled.algorithms import Fuzzy, KFed, Lloyd
 from unpooled.algorithms.scaled import Scaled
 from unpooled.app.cli import app
 from unpooled.app.pages.audit_page import protected
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.transforms import Affine
 from unpooled.evaluation.analysis import Analysis
+from unpooled.federation import LocalFederation
+from unpooled.privacy import Gaussian, SecureSums
+from unpooled.protocol import run
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments

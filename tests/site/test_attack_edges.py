@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from test_attack import cells, found_in
 
-from unpooled import Site
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site import Site
 from unpooled.site.audit import search
 from unpooled.site.audit.attack import attack, probe
 from unpooled.site.audit.known_sums import CellDisclosures, Partition, Space, disclosed_in

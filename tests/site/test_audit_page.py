@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from studies import study_of
-from unpooled import LocalFederation, SecureSums
 from unpooled.app.pages.audit_page import lines, page
+from unpooled.federation import LocalFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol.algorithm import each, total
 from unpooled.protocol.exchange import run_protocol

@@ -5,9 +5,9 @@ import pytest
 
 from helpers import EXACT
 from studies import study_of
-from unpooled import Simulation, Site
+from unpooled.federation import Simulation
 from unpooled.federation.relay.relay import Relay
-from unpooled.site import Guard
+from unpooled.site import Guard, Site
 from unpooled.site.chain import CHAIN, Chain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

@@ -8,7 +8,8 @@ import pytest
 from attacks.stages import AUTHORITY, SlowCoordinator, request_id
 from kills import Hospital
 from studies import study_of
-from unpooled import FederatedKMeans, Lloyd, LocalFederation, SecureSums, Simulation, run
+from unpooled import FederatedKMeans
+from unpooled.algorithms import Lloyd
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.propose_study import propose_study
 from unpooled.data import Number, Preparation, Table
@@ -16,10 +17,12 @@ from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, PolicyError, TooFewAnswersError, TooFewPeopleError
+from unpooled.federation import LocalFederation, Simulation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.summarize import make_first_summary
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import total
 from unpooled.protocol.exchange import Part, Request, Response, run_protocol
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums, AskMoments, AskScatter

@@ -13,12 +13,12 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import opened
-from unpooled import Site
 from unpooled.errors import CodecError, ReplyError
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.site import Site
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, Protect
 

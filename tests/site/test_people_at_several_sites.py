@@ -8,9 +8,10 @@ import pytest
 
 from helpers import ledger_of
 from studies import approved_terms, private_study
-from unpooled import LocalFederation, SecureSums
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError, PolicyError
+from unpooled.federation import LocalFederation
+from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.sum_member import Member

@@ -10,9 +10,10 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from helpers import step_of
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, LocalFederation
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans
 from unpooled.errors import LedgerError, TooFewAnswersError
-from unpooled.privacy import PrivateQuestionLimits
+from unpooled.federation import LocalFederation
+from unpooled.privacy import Gaussian, PrivateQuestionLimits
 from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments

@@ -10,18 +10,20 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, bits, blobs, each_algorithm, pooled, split
-from unpooled import Fuzzy, Lloyd, LocalFederation, Simulation, Site, run
+from unpooled.algorithms import Fuzzy, Lloyd
 from unpooled.algorithms.scaled import Scaled
 from unpooled.data.summary_question import AskSummary
 from unpooled.data.transforms import Affine
 from unpooled.errors import LedgerError, TooFewAnswersError
+from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.microaggregation import microaggregate
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.exchange import Part, Request, RequestId
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums
+from unpooled.site import Site
 from unpooled.site.allow_list import EXACT, NOISY, PREPARE, allowed
 from unpooled.site.audit.attack import in_process, on_log, probe
 from unpooled.site.log import entries, unpacked, verify

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from helpers import bits
-from unpooled import Site
 from unpooled.data.transforms import Affine
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
@@ -20,6 +19,7 @@ from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMea
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.protocol.transform import Transform
 from unpooled.site import Guard as BaseGuard
+from unpooled.site import Site
 from unpooled.site.chain import Chain
 from unpooled.site.chain_steps import Recorder
 from unpooled.site.identity import identity_in

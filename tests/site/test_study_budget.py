@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from studies import answer_and_die, approved_terms, private_study, terms_of
-from unpooled import Gaussian, SecureSums, run
 from unpooled.algorithms import Private
 from unpooled.data import Number, Preparation
 from unpooled.errors import TooFewAnswersError
 from unpooled.federation.transport_federation import TransportFederation
+from unpooled.privacy import Gaussian, SecureSums
 from unpooled.privacy.dp import noise
 from unpooled.privacy.dp.accounting import gdp_epsilon, gdp_mu
 from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
-from unpooled.protocol import codec
+from unpooled.protocol import codec, run
 from unpooled.protocol.algorithm import total, transformed
 from unpooled.protocol.exchange import Part, Request, RequestId, Response, run_protocol
 from unpooled.protocol.messages import Refusal

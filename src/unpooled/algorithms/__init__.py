@@ -16,7 +16,7 @@ from unpooled.algorithms.method import Method
 from unpooled.algorithms.minibatch import MiniBatch
 from unpooled.algorithms.private.private_kmeans import Private
 from unpooled.algorithms.private.private_state import PrivateState
-from unpooled.algorithms.registry import METHODS
+from unpooled.algorithms.registry import METHODS, citation
 from unpooled.algorithms.restarts import Restarts
 from unpooled.algorithms.robust import Robust
 
@@ -40,4 +40,5 @@ __all__ = [
     "PrivateState",
     "Restarts",
     "Robust",
+    "citation",
 ]

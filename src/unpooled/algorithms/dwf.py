@@ -199,7 +199,9 @@ class DWF(Method, method="dwf"):
     Examples
     --------
     >>> import numpy as np
-    >>> from unpooled import DWF, Simulation, run
+    >>> from unpooled.algorithms import DWF
+    >>> from unpooled.federation import Simulation
+    >>> from unpooled.protocol import run
     >>> sites = Simulation.from_rows({"north": np.array([[0.0], [9.0]]), "south": np.array([[0.2], [9.2]])})
     >>> sorted(run(DWF(k=2, local_steps=2), sites).state.centers.round(1).ravel().tolist())
     [0.1, 9.1]
@@ -323,7 +325,7 @@ class EWF(DWF, method="ewf"):
 
     Examples
     --------
-    >>> from unpooled import EWF
+    >>> from unpooled.algorithms import EWF
     >>> EWF(k=3).weights
     'equal'
     """

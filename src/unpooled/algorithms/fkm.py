@@ -100,7 +100,7 @@ class FKM(Method, method="fkm"):
 
     Examples
     --------
-    >>> from unpooled import FKM
+    >>> from unpooled.algorithms import FKM
     >>> FKM.as_published(k=3).server
     'fresh'
     """

@@ -89,7 +89,7 @@ class Fuzzy(Method, method="fuzzy"):
 
     Examples
     --------
-    >>> from unpooled import Fuzzy
+    >>> from unpooled.algorithms import Fuzzy
     >>> Fuzzy(k=3, m=1.5).fuzzifier
     1.5
     """

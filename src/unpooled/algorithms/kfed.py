@@ -129,7 +129,7 @@ class KFed(Method, method="k-fed"):
 
     Examples
     --------
-    >>> from unpooled import KFed
+    >>> from unpooled.algorithms import KFed
     >>> KFed(k=3, k_local=2).k_local
     2
     """

@@ -63,7 +63,9 @@ class Lloyd(Method, method="lloyd"):
     Examples
     --------
     >>> import numpy as np
-    >>> from unpooled import Lloyd, Simulation, run
+    >>> from unpooled.algorithms import Lloyd
+    >>> from unpooled.federation import Simulation
+    >>> from unpooled.protocol import run
     >>> sites = Simulation.from_rows({"north": np.array([[0.0], [9.0]]), "south": np.array([[0.2], [9.2]])})
     >>> sorted(run(Lloyd(k=2), sites).state.centers.round(1).ravel().tolist())
     [0.1, 9.1]

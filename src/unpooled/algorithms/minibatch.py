@@ -125,7 +125,7 @@ class MiniBatch(Method, method="mini-batch"):
 
     Examples
     --------
-    >>> from unpooled import MiniBatch
+    >>> from unpooled.algorithms import MiniBatch
     >>> MiniBatch(k=3, epochs=2, batch=50).epochs
     2
     """

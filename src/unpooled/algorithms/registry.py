@@ -64,7 +64,7 @@ def citation(method: str | Algorithm[Any]) -> str:
 
     Examples
     --------
-    >>> from unpooled import citation
+    >>> from unpooled.algorithms import citation
     >>> citation("dwf")
     'Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. arXiv:2310.14858, 2023.'
     """

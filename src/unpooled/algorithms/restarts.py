@@ -148,7 +148,7 @@ class Restarts(Wrapper[RestartsState]):
 
     Examples
     --------
-    >>> from unpooled import KFed, Restarts
+    >>> from unpooled.algorithms import KFed, Restarts
     >>> Restarts(KFed(k=3), 5).n
     5
     """

@@ -62,7 +62,7 @@ class Robust(Method, method="robust"):
 
     Examples
     --------
-    >>> from unpooled import Robust
+    >>> from unpooled.algorithms import Robust
     >>> Robust(k=3).weight_cap
     1.5
     """

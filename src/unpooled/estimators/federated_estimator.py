@@ -280,7 +280,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The private algorithm with the estimator's settings; InputError if ``dp`` is not a Gaussian."""
         if not isinstance(self.dp, Gaussian):
             raise InputError(
-                f"dp must be None or unpooled.Gaussian(epsilon, delta, lower, upper), got {self.dp!r}"
+                f"dp must be None or unpooled.privacy.Gaussian(epsilon, delta, lower, upper), got {self.dp!r}"
             )
         return Private(k=int(self.n_clusters), dp=self.dp, scale=self.scale, **settings)
 

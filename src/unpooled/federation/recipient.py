@@ -395,13 +395,26 @@ def read_summary(path: str | Path) -> SummaryTable:
 
     Parameters
     ----------
-    path
+    path : str or path
         The file, in the folder of the recipient's key or in a folder inside it.
+
+    Returns
+    -------
+    SummaryTable
+        Its rows are groups: ``means`` and ``counts`` by column, ``people`` in each group.
 
     Raises
     ------
     InputError
         The file was changed, is not for this recipient, or may not be used.
+
+    Examples
+    --------
+    >>> from unpooled import read_summary
+    >>> read_summary("hospital-a.unpooled")
+    Traceback (most recent call last):
+    unpooled.errors.InputError: hospital-a.unpooled: is not in the folder of a key, with which it could be \
+read. Move it into the folder that unpooled federation key made.
     """
     ((_, table),) = read_summaries([Path(path)])
     return table

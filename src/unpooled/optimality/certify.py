@@ -77,7 +77,7 @@ def certify(
 
     Examples
     --------
-    >>> from unpooled import Simulation
+    >>> from unpooled.federation import Simulation
     >>> rows = {"a": np.array([[0.0], [0.2], [5.0]]), "b": np.array([[0.1], [5.2], [5.4]])}
     >>> proof = certify(Simulation.from_rows(rows), [[0.1], [5.2]])
     >>> proof.proved, proof.condition, round(proof.inertia, 3), round(proof.lower_bound, 3)

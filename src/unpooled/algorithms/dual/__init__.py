@@ -106,7 +106,7 @@ class Dual(Method, method="dual"):
 
     Examples
     --------
-    >>> from unpooled import Dual
+    >>> from unpooled.algorithms import Dual
     >>> Dual(k=3).update, Dual.as_published(k=3).symmetry
     ('bundle', 'published')
     """

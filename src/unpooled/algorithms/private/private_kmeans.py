@@ -97,7 +97,8 @@ class Private(Method):
 
     Examples
     --------
-    >>> from unpooled import Gaussian, Private
+    >>> from unpooled.algorithms import Private
+    >>> from unpooled.privacy import Gaussian
     >>> Private(k=3, dp=Gaussian(epsilon=1.0, lower=[0.0], upper=[1.0])).dp.epsilon
     1.0
     """

@@ -45,7 +45,7 @@ class Database:
 
     Examples
     --------
-    >>> from unpooled import Database
+    >>> from unpooled.data import Database
     >>> Database("postgresql://reader@host/clinic", "select age, bmi from visits order by id").query
     'select age, bmi from visits order by id'
     """

@@ -84,7 +84,7 @@ class Relay(Endpoint):
     Examples
     --------
     >>> import numpy as np
-    >>> from unpooled import LocalFederation, Simulation
+    >>> from unpooled.federation import LocalFederation, Simulation
     >>> north = Relay("north", Simulation.from_rows({s: np.ones((2, 1)) for s in "abc"}, exact_sums=True))
     >>> LocalFederation([north]).sites
     ('north',)

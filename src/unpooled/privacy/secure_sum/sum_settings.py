@@ -22,7 +22,7 @@ class SecureSums:
 
     Examples
     --------
-    >>> from unpooled import SecureSums
+    >>> from unpooled.privacy import SecureSums
     >>> SecureSums(min_sites=5)
     SecureSums(min_sites=5, min_cluster_size=1)
     """
