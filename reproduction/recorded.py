@@ -23,6 +23,7 @@ from reproduction.experiment import Experiment, Presentation, Results, Settings
 from reproduction.output import NUMBER_COLUMNS, FinishedExperiment, csv_table, in_words
 from reproduction.result_store import Store
 from reproduction.result_table import LEVEL, PROVENANCES, Verdicts
+from reproduction.side_by_side import LAYOUTS, dual_means, spreads_table
 from unpooled.app.compare.comparison_files import aligned_table
 from unpooled.errors import InputError
 from unpooled.storage.atomic_files import write_atomically
@@ -283,16 +284,38 @@ def _differences(found: Sequence[tuple[str, Line]]) -> str:
 
 
 def results_block(paper: str, experiments: Sequence[RecordedExperiment]) -> str:
-    """Return what a paper's page has between its markers: counts, differences and notes."""
-    own = [e for e in experiments if e.name in PAPERS[paper].experiments]
-    parts = [numbers_table(own)]
-    differ = [(e.name, line) for e in own for line in e.judged if kind_of(line["verdict"]) == "differs"]
+    """Return what a paper's page has between its markers: counts, tables, differences and notes."""
+    own = {e.name: e for e in experiments if e.name in PAPERS[paper].experiments}
+    tables = {name: e.tables for name, e in own.items()}
+    parts = [numbers_table(list(own.values()))]
+    shown = [(layout.title, layout.table(tables)) for layout in LAYOUTS[paper]]
+    parts.append(
+        "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%.\n"
+    )
+    parts += [f"{title}:\n\n{table}" for title, table in shown if table]
+    if "dual-tables" in tables:
+        parts.append(
+            "Means of table 3 over the problems that are recorded for a method, published / ours:\n\n"
+            + dual_means(tables["dual-tables"])
+        )
+    spreads = spreads_table(tables)
+    if spreads:
+        parts.append(
+            "Published standard deviations beside ours. *Differ*: at 5% by an F test, which assumes a normal "
+            f"distribution; they do not count among the published numbers.\n\n{spreads}"
+        )
+    differ = [
+        (name, line) for name, e in own.items() for line in e.judged if kind_of(line["verdict"]) == "differs"
+    ]
     if differ:
-        parts.append("Numbers that differ at 5%, each tested alone:\n\n" + _differences(differ))
-    for e in own:
-        if e.notes:
-            parts.append(f"Notes of {e.name}:\n")
-            parts[-1] += "".join(f"\n{number}. {text}" for number, text in e.notes.items()) + "\n"
+        parts.append(
+            "### Differences\n\nNumbers that differ at 5%, each tested alone:\n\n" + _differences(differ)
+        )
+    texts: dict[str, list[str]] = {}
+    for name, e in own.items():
+        for number, text in e.notes.items():
+            texts.setdefault(text, []).append(f"{name} {number}")
+    parts.append("### Notes\n\n" + "".join(f"- **{', '.join(of)}:** {text}\n" for text, of in texts.items()))
     return "\n".join(parts)
 
 
