@@ -1,6 +1,7 @@
 """The functions that an engine must offer, and the list of engines.
 
-There is one engine today; this boundary keeps NVFLARE out of every file outside ``federation/nvflare``.
+There is one engine today; this boundary keeps NVFLARE out of every file outside ``federation/nvflare``. An
+engine has the name of the package that it needs: a command whose engine is not installed names that package.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,6 +2,9 @@
 
 Every rule has a safe default, so a policy that holds only its format is valid. Unknown keys are errors: a
 misspelt rule must not be silently ignored. Nothing in a request can loosen a policy.
+
+A new rule is a field of its section here, a line of the commented file and a sentence in ``explain_policy``,
+and a step of the chain that enforces it (``guards``, ``chain_steps``).
 """
 
 import tomllib

@@ -1,4 +1,7 @@
-"""The report's charts, each a function from a result to SVG; "" if there is nothing to draw."""
+"""The report's charts, each a function from a result to SVG; "" if there is nothing to draw.
+
+``sections`` calls them, and says in which section of the report each one stands.
+"""
 
 import math
 from collections.abc import Sequence
