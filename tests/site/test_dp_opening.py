@@ -1,20 +1,23 @@
 """A site with differential privacy opens and answers alike, whatever its rows are. Its officer is told."""
 
 import logging
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from studies import approved_terms, private_study
+from studies import approved_terms, private_study, study_of
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskSchema
 from unpooled.privacy.dp import noise
 from unpooled.privacy.dp.noisy_moments import AskNoisySpread
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.site import session as session_module
+from unpooled.site.endpoint import Endpoint
 from unpooled.site.log import entries
-from unpooled.site.open_site import open_site
+from unpooled.site.open_site import DP_INTERVAL, open_site
 from unpooled.site.policy import parse
 from unpooled.site.session import SiteSession, SiteSettings
 
@@ -91,6 +94,50 @@ def test_no_row_decides_whether_a_site_opens_or_what_the_coordinator_sees_of_it(
         assert bool(warning) == bool(caplog.records), (case, caplog.text)
     for case, found in seen.items():
         assert found == seen["as declared"], case
+
+
+class Clock:
+    """A clock for the session alone: only work and waiting take time."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("mode", "interval"), [("dp", DP_INTERVAL), ("raw", 0.0)])
+def test_the_time_of_an_answer_does_not_disclose_the_number_of_rows(mode, interval, tmp_path, monkeypatch):
+    """Reading the file and answering may take any time: the answer leaves at a multiple of the interval."""
+    settings = site_at(tmp_path / "a", FULL)
+    if mode == "raw":
+        (tmp_path / "a/policy.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
+    study = private_study() if mode == "dp" else study_of()
+    clock, work = Clock(), {"open": 0.0, "answer": 0.0}
+
+    def taking(name, act):
+        def slow(*given):
+            clock.sleep(work[name])
+            return act(*given)
+
+        return slow
+
+    monkeypatch.setattr(SiteSettings, "open", taking("open", SiteSettings.open))
+    monkeypatch.setattr(Endpoint, "answer", taking("answer", Endpoint.answer))
+    monkeypatch.setattr(SiteSession, "_watch", lambda _: None)
+    session = SiteSession(settings, approved_terms(settings, study=study))
+    monkeypatch.setattr(session_module, "time", clock)
+    for number, (work["open"], work["answer"]) in enumerate([(0.3, 0.1), (9.0, 0.001), (9.0, 0.26)]):
+        began = clock.now
+        asked = Request(RequestId("r", 0, number, 0), (Part("total", AskSchema(), None, 0),))
+        assert isinstance(session.respond(codec.wrap(asked)), bytes)
+        took = clock.now - began
+        spent = work["answer"] + (work["open"] if number == 0 else 0.0)
+        assert took == pytest.approx(max(1, math.ceil(spent / interval)) * interval if interval else spent)
+    session.close()
 
 
 @pytest.fixture

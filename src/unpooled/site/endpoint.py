@@ -40,10 +40,13 @@ class Endpoint:
         *,
         key: str = "",
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        interval: float = 0.0,
     ) -> None:
         self.name, self.chain, self.log = str(name), chain, log
         self.key = key  # the fingerprint of its public key; "": it has none
         self.max_message_bytes = max_message_bytes
+        # seconds: a session gives responses at multiples of it after the request; 0: at once
+        self.interval = interval
 
     def close(self) -> None:
         """Close the log and the ledger, if there are any."""

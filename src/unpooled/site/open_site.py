@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from unpooled.privacy.secure_sum.site_mask import SiteMask
     from unpooled.privacy.secure_sum.sum_member import Member
 
+DP_INTERVAL = 0.25  # seconds: a site in mode "dp" responds at multiples of it (Endpoint.interval)
+
 
 logger = logging.getLogger(__name__)
 
@@ -184,6 +186,7 @@ def open_site(
         log=recorder,
         max_message_bytes=policy.wire.max_message_bytes,
         key=_fingerprint(home),
+        interval=DP_INTERVAL if policy.private else 0.0,
         chain=chain,
     )
 

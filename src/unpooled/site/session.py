@@ -232,6 +232,15 @@ def study_folder(settings: MemberSettings) -> StudyFolder:
     return StudyFolder(Path(settings.folder), Path(settings.membership) if settings.membership else None)
 
 
+def seconds_left(elapsed: float, interval: float) -> float:
+    """Return the seconds until the next multiple of the interval; 0 if there is no interval.
+
+    >>> [seconds_left(elapsed, 0.25) for elapsed in (0.0, 0.0625, 0.25, 0.375)], seconds_left(3.0, 0.0)
+    ([0.25, 0.1875, 0.25, 0.125], 0.0)
+    """
+    return interval - elapsed % interval if interval else 0.0
+
+
 class SiteSession:
     """A session that answers the requests of one run, with an answer or a reason without data.
 
@@ -289,7 +298,11 @@ class SiteSession:
         with self._lock:
             self._began = time.monotonic()
             site = self._opened()
-            return site if isinstance(site, str) else site.answer_or_reason(data)
+            if isinstance(site, str):
+                return site
+            given = site.answer_or_reason(data)
+            time.sleep(seconds_left(time.monotonic() - self._began, site.interval))
+            return given
 
     def _opened(self) -> Endpoint | str:
         """The site, or why it does not answer; a PendingDecision until somebody decides about the study."""

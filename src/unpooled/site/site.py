@@ -68,6 +68,9 @@ class Site(Endpoint):
         Largest size of a request.
     key
         The fingerprint of its public key; "": it has none.
+    interval
+        Seconds: between machines its responses leave at multiples of it after the request, so that their time
+        does not disclose the number of rows. 0: at once.
     chain
         The whole chain of a site under a policy (``open_site``), in place of guards, mask, accountant and
         threads. Its own step suppresses; ``min_cluster_size`` then only describes it.
@@ -96,6 +99,7 @@ class Site(Endpoint):
         threads: int = 1,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         key: str = "",
+        interval: float = 0.0,
         chain: Chain | None = None,
     ) -> None:
         self.rows, self.weights, self.within = X, weights, within
@@ -127,6 +131,7 @@ class Site(Endpoint):
             recorder,
             key=key,
             max_message_bytes=max_message_bytes,
+            interval=interval,
         )
 
 
