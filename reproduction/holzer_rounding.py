@@ -7,6 +7,8 @@ of one row, whatever the weight beside it. This is a simulation without protecti
 its summary table, in which a row is the average of a group of people.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -40,12 +42,22 @@ def rounded(decimals: int, counts: FloatArray, rows: FloatArray) -> FloatArray:
     return weights
 
 
+@contextmanager
+def weighting(decimals: int | str) -> Iterator[str]:
+    """Give the name of these weights; DWF knows rounded ones only here."""
+    if isinstance(decimals, str):
+        yield "counts"
+        return
+    name = f"share of {decimals} decimals"
+    WEIGHTINGS[name] = partial(rounded, decimals)
+    try:
+        yield name
+    finally:
+        del WEIGHTINGS[name]
+
+
 def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
     """Return the score, and how many rows are a centroid that a client sends."""
-    decimals, weights = settings["decimals"], "counts"
-    if decimals != EXACT:
-        weights = f"share of {decimals} decimals"
-        WEIGHTINGS.setdefault(weights, partial(rounded, decimals))
     X, _ = synthetic.holzer()
     out: Numbers = {name: [] for name in NAMES}
     for number in runs:
@@ -53,8 +65,9 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         site = site_of_rows(X, settings["split"], SITES, None, np.random.default_rng(seed_of(same, number)))
         federation = Simulation.from_rows(split_rows(X, site), n_threads=1)
         seed = seed_from(np.random.default_rng(seed_of(settings, number)))
-        method = DWF.as_published(k=K["synthetic"], weights=weights)
-        state = run(method, federation, seed=seed).state
+        with weighting(settings["decimals"]) as weights:
+            method = DWF.as_published(k=K["synthetic"], weights=weights)
+            state = run(method, federation, seed=seed).state
         order = np.argsort(site, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(site, minlength=SITES))])
         last = kernels.local_steps(X[order], offsets, state.previous, steps=method.local_steps)
