@@ -1,9 +1,12 @@
 """The register of site folders refuses a second folder over the same data, through the real command."""
 
 import errno
+import multiprocessing
 import os
 import shutil
 import sqlite3
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,3 +221,33 @@ def test_a_read_only_home_is_one_clear_error(tmp_path, monkeypatch):
             tmp_path / "north", data
         )
     assert not (tmp_path / "north").exists()
+
+
+def as_nobody(words, sender):
+    os.setgid(65534)
+    os.setuid(65534)
+    ran = CliRunner().invoke(app, words)
+    sender.send((ran.exit_code, ran.output))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can act as two users")
+def test_another_user_of_the_machine_reads_and_changes_nothing_in_a_folder(north):
+    """In a folder that all users may enter, as /srv; the commands ran before, so that all is imported."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as shared:
+        os.chmod(shared, 0o777)
+        folder = Path(shared) / "north"
+        shutil.copytree(north[0], folder)  # the modes, too
+        assert folder.stat().st_mode & 0o777 == 0o700
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for words in (["log"], ["review", "--text"], ["approve", "--by", "N", "--yes"], ["status"]):
+            command = ["site", words[0], str(folder), *words[1:]]
+            CliRunner().invoke(app, ["site", words[0], str(folder / "nowhere"), *words[1:]])
+            receiver, sender = multiprocessing.Pipe(duplex=False)
+            child = multiprocessing.get_context("fork").Process(target=as_nobody, args=(command, sender))
+            child.start()
+            sender.close()
+            code, output = receiver.recv()
+            child.join()
+            assert code == 2, output
+            assert "is not readable" in output
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
