@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt src/unpooled/__init__.py CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test quick assurance repeat lint docs site bench results release clean programs axe container
+.PHONY: help demo test quick assurance repeat faults lint docs site bench results release clean programs axe container
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -33,6 +33,9 @@ assurance: programs axe container  ## the long tests, then the figures of attack
 RUNS ?= 20
 repeat: programs axe  ## find flaky tests: all once, those whose outcome could differ RUNS times
 	$(BIN)/python -m tests.repeat $(RUNS)
+
+faults: programs axe  ## inject faults into real processes and print the matrix (an hour)
+	$(BIN)/python -m tests.faults
 
 lint: $(STAMP)   ## style, prose, escaping, types, and the direction of imports
 	$(BIN)/ruff check .
