@@ -28,6 +28,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
 
 _METHODS = re.compile(r"(<!-- methods: make docs -->\n).*?(<!-- end -->)", re.S)
+_THREATS = re.compile(r"(<!-- threats: make docs -->\n).*?(<!-- end -->)", re.S)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def _known_here() -> Iterator[list[str]]:
 
 
 def refreshed(page: Path) -> str:
-    """The page with every output replaced by what its block prints now, and the table of methods."""
-    return with_methods(with_outputs(page, _BLOCK, printed(page)))
+    """The page with every output replaced by what its block prints now, and with the tables that are made."""
+    return with_threats(with_methods(with_outputs(page, _BLOCK, printed(page))))
 
 
 def with_methods(text: str) -> str:
@@ -107,6 +108,18 @@ def with_methods(text: str) -> str:
             rows.append(f"| {method.advice} | [`{method.method}`]({page}) | {method.visibility} |")
     table = "\n".join(rows)
     return _METHODS.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text)
+
+
+def with_threats(text: str) -> str:
+    """A page with the table of threats to a site, from those of the DPIA report, where it has room for it."""
+    from unpooled.app.pages.dpia.threats import ALL, THREATS
+
+    rows = ["| mode of the site | threat | measure | what remains | test |", "|---|---|---|---|---|"]
+    for threat in THREATS:
+        modes = "all" if threat.modes == ALL else ", ".join(f"`{mode}`" for mode in threat.modes)
+        rows.append(f"| {modes} | {threat.threat} | {threat.measure} | {threat.remains} | `{threat.test}` |")
+    table = "\n".join(rows)
+    return _THREATS.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text)
 
 
 def with_outputs(page: Path, block: re.Pattern[str], outputs: list[str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import figures
-from pages import PAGES, ROOT, Block, blocks, printed, with_methods
+from pages import PAGES, ROOT, Block, blocks, printed, with_methods, with_threats
 from unpooled.algorithms import METHODS
 from unpooled.site.allow_list import METHOD_NAMES
 from unpooled.site.policy import Policy
@@ -56,6 +56,12 @@ def test_the_table_of_methods_is_what_they_say_of_themselves():
     text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert with_methods(text) == text
     assert text.count("](methods/") >= len(METHOD_NAMES)
+
+
+def test_the_table_of_threats_is_that_of_the_dpia_report():
+    text = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+    assert with_threats(text) == text
+    assert "| `summary` | Queries are chosen to single out a person" in text
 
 
 def test_the_shares_on_the_privacy_page_are_those_of_the_attacks():

@@ -69,7 +69,7 @@ THREATS = (
     Threat(
         "Data change between two runs, and the difference is a person",
         "The summary table does not change with the data",
-        "An update (next line), or a second, unrelated table without a bound, if the officer allows one",
+        "A second, unrelated table without a bound, if the officer allows one",
         "tests/attacks/test_crafted_queries.py::test_a_row_that_is_added_changes_nothing_until_a_new_summary_table",
         ("summary",),
     ),
@@ -115,14 +115,14 @@ THREATS = (
     Threat(
         "Membership inference: someone has a person's exact row, and infers whether it is included",
         "None by the summary table; differential privacy is the measure",
-        "See below what the summary table does not promise",
+        "It is among the things that the summary table does not promise",
         "tests/privacy/test_dp_audit.py::test_the_audit_passes_the_honest_and_catches_half_the_noise",
         ("summary",),
     ),
     Threat(
         "Reconstruction: single rows are computed from exact sums",
         "Only the minimum cluster size and the contract with the partners",
-        "Rows can be reconstructed; the attack below counts them",
+        "Rows can be reconstructed; the attack on the log counts them",
         "tests/site/test_attack.py::test_a_scan_over_k_gives_most_rows_away",
         ("raw",),
     ),
