@@ -311,7 +311,8 @@ PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ),
     (
         "One start in float32 beside faiss",
-        "faiss-cpu, 25 iterations over all rows; ours `n_init=1` at ten sites, until it converges.",
+        "faiss-cpu, 25 iterations over all rows; ours `n_init=1` at ten sites, until it converges. "
+        "faiss starts from random rows, so the ratio of inertias compares the starts.",
         against_faiss,
     ),
     (

@@ -72,7 +72,7 @@ class Lloyd(Method, method="lloyd"):
     """
 
     citation = "Lloyd: Least Squares Quantization in PCM. IEEE Trans. Inf. Theory 28(2), 1982."
-    advice = "Start here: the clustering of the pooled rows, whatever the split"
+    advice = "Start here: ends where k-means on the pooled rows would"
     restart_rules = RestartRules(
         leader_tolerance=0.1, max_stale_rounds=1, max_stale_rounds_suppressed=4, sample_rows=True
     )

@@ -63,8 +63,8 @@ class FederatedKMeans(FederatedClusterer):
     secure : bool or SecureSums
         Secure aggregation: the coordinator receives only sums over sites, never a site's own numbers, so none
         are suppressed, and a minimum counts the rows of all sites together. It needs at least three sites,
-        and a method that needs only totals; ``SecureSums(bound=1e6)`` halves the traffic. With protect="raw"
-        the sites answer from groups of at least 5 rows, and ``polish`` reads the rows.
+        and a method that needs only totals; ``SecureSums`` sets the fewest sites. With protect="raw" the
+        sites answer from groups of at least 5 rows, and ``polish`` reads the rows.
     polish : int
         With protect="raw" and secure: the number of exact rounds on rows at the end.
     dp : Gaussian or None
