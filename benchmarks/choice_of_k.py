@@ -7,23 +7,28 @@
   silhouette, Calinski-Harabasz and Davies-Bouldin over k-means with ten restarts, the gap statistic of
   Tibshirani, Walther and Hastie (2001) and the prediction strength of Tibshirani and Walther (2005).
 
+``--part ranges`` prints the k of 15 real tables for three ranges of k: the range does not decide it.
+
 ``--tables`` is the number of tables of each kind and size, ``--seed`` the first seed, ``--part`` one of
-``without``, ``made``, ``known`` (sets of known_k.py), ``--protection`` one of ``rows``, ``summary``.
+``without``, ``made``, ``known`` (sets of known_k.py), ``ranges``, ``--protection`` ``rows`` or ``summary``.
 """
 
 import argparse
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from sklearn import metrics
+from sklearn import datasets, metrics
 from sklearn.cluster import KMeans
 
 from benchmarks.known_k import K_MOST, sets
 from benchmarks.made_tables import HARD, SEPARATED, WITHOUT, Made, made
 from unpooled.algorithms import METHODS
 from unpooled.data import PreparationOptions, Table
+from unpooled.data.examples import load_penguins
+from unpooled.data.readers import Reading, read_sites
 from unpooled.evaluation import Analysis, AnalysisState, Choice
 from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import microaggregate
@@ -33,6 +38,7 @@ KS = range(1, K_MOST + 1)
 SIZES = (300, 900)
 POOLED = ("silhouette", "Calinski-H.", "Davies-B.", "gap", "pred. strength")
 GAP_TABLES = 10
+RANGES = (range(2, 9), range(2, 11), range(2, 13))
 
 
 # ---------------------------------------------------------------- the choice of this package
@@ -226,11 +232,55 @@ def with_clusters(protection: str, problems: Iterator[Known], title: str) -> Non
         )
 
 
+# ---------------------------------------------------------------- ranges of k
+
+
+def real_tables() -> Iterator[tuple[str, dict[str, Table]]]:
+    """Fifteen tables that ship with scikit-learn or this package, by site."""
+    for name in ("iris", "wine", "breast_cancer", "diabetes", "digits"):
+        yield name, _over_three_sites(getattr(datasets, f"load_{name}")().data)
+    digits, label = datasets.load_digits(return_X_y=True)
+    yield "digits 0, 1, 4", _over_three_sites(digits[np.isin(label, (0, 1, 4))])
+    islands = {name: Table.from_columns(_named(X)) for name, X in load_penguins().by_island().items()}
+    yield "penguins", islands
+    for name, table in islands.items():
+        yield f"penguins of {name}", {name: table}
+    codes = ("sex", "cp", "fbs", "restecg", "exang", "slope", "ca", "thal")
+    reading = Reading(site_column="site", exclude=("num",), categorical=codes)
+    hospitals = read_sites([Path(str(files("unpooled.data.examples") / "heart_disease.csv"))], reading)
+    yield "heart disease", hospitals
+    for name, table in hospitals.items():
+        yield f"heart disease, {name}", {name: table}
+
+
+def _over_three_sites(X: np.ndarray) -> dict[str, Table]:
+    site = np.random.default_rng(0).integers(3, size=len(X))
+    return tables_of(Made(_named(X), 1, site))
+
+
+def _named(X: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"x{j}": X[:, j] for j in range(X.shape[1])}
+
+
+def by_range(protection: str) -> None:
+    """Print the k that each range gives."""
+    print(f"\nThe k of real tables by range, from {protection}")
+    print(f"{'table':34} " + " ".join(f"{f'{r[0]}..{r[-1]}':>22}" for r in RANGES))
+    differ = []
+    for name, sites in real_tables():
+        found = [chosen(sites, summary=protection == "summary", ks=ks) for ks in RANGES]
+        print(f"{name:34} " + " ".join(f"{f'{c.k} {c.verdict}':>22}" for c in found), flush=True)
+        inside = all(c.k in RANGES[0] for c in found)
+        if inside and len({c.k for c in found}) > 1:
+            differ.append(name)
+    print(f"differ by range: {', '.join(differ) or 'none'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tables", type=int, default=10)
     parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--part", choices=("without", "made", "known"))
+    parser.add_argument("--part", choices=("without", "made", "known", "ranges"))
     parser.add_argument("--protection", choices=("rows", "summary"))
     parser.add_argument("--folder", type=Path, help="where G2's own files are")
     options = parser.parse_args()
@@ -242,6 +292,8 @@ def main() -> None:
             with_clusters(protection, problems, "Tables with clusters")
         if options.part in (None, "known"):
             with_clusters(protection, known_sets(options.folder), "Sets of known k")
+        if options.part in (None, "ranges"):
+            by_range(protection)
 
 
 if __name__ == "__main__":
