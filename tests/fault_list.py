@@ -111,7 +111,8 @@ FAULTS = (
     ),
     _fault(
         "another version of unpooled at a site or a relay",
-        "both versions are named",
+        "one minor version apart: same bits; more: both versions are named",
+        "test_versions.py",
         "test_hostile.py::test_a_coordinator_of_another_version_is_declined_by_name",
         "test_relay_processes.py::test_another_version_above_or_in_the_middle_is_one_clear_reason",
     ),
