@@ -176,6 +176,75 @@ def ours(experiment, table):
     }
 
 
+def test_what_the_page_of_garst_states_in_short():
+    for name in ("fig3", "fig6"):
+        found = ours(f"garst-{name}", name)
+        kfed = [what for what in found if what[3:] == ("k-FED, k' = 16", "by site, authors' weights")]
+        assert len(kfed) >= 6
+        for *at, _, _ in kfed:
+            pooled = found[*at, "central, n_init 10", "all rows"]
+            assert 0.95 <= round(found[*at, "FKM", "by site"] / pooled, 2) <= 1.01
+            assert (
+                0.60 <= round(found[*at, "k-FED, k' = 16", "by site, authors' weights"] / pooled, 2) <= 0.91
+            )
+    fig4 = RECORD["garst-fig4"].tables["fig4"]
+    sd = {line["method"]: float(line["ours_sd"]) for line in fig4 if line["ARI"] == "by site"}
+    assert sd["unpooled"] < sd["FKM, our default"] < sd["FKM, means only"] < sd["FKM"]
+
+
+def test_what_the_page_of_holzer_states_in_short():
+    for name, splits in (("synthetic", 3), ("mnist", 3), ("femnist", 2)):
+        found = {
+            what[:2]: score for what, score in ours(f"holzer-{name}", "table1").items() if what[2] == "mean"
+        }
+        assert len({split for split, _ in found}) == splits
+        for split, method in found:
+            assert found[split, "DWF"] < 1.01 * found[split, "k-means"]
+            if method in ("k-means", "EWF", "DWF", "k-FED"):
+                assert round(found[split, method], 4) >= round(found[split, "k-means, n_init 10"], 4)
+        if name != "femnist":
+            above = found["non-IID", "EWF"] / found["non-IID", "DWF"] - 1
+            assert f"{100 * above:.0f}" == {"synthetic": "4", "mnist": "12"}[name]
+
+
+def test_what_the_page_of_triebe_states_in_short():
+    found = ours("triebe-fraction", "fraction")
+    numbers = (
+        found["1", "E = 1, beta = 1", "0.1", "distance", "decay"],
+        found["1", "central", "central", "distance", "none"],
+        found["none", "central, n_init 10", "central", "distance", "none"],
+    )
+    assert [f"{number:.3f}" for number in numbers] == ["0.161", "0.202", "0.157"]
+
+
+def test_what_the_page_of_stallmann_states_in_short():
+    found = ours("stallmann-cases", "cases")
+    cases = {case for case, _, score in found if score == "gap"} - {
+        "case 1"
+    }  # the paper has no gap of case 1
+    assert len(cases) == 5
+    for case in cases:
+        central, avg1, avg2 = (found[case, method, "gap"] for method in ("central", "avg1", "avg2"))
+        assert avg2 < central + 0.01
+        assert avg1 > 2 * central
+
+
+def test_what_the_page_of_yfantis_states_in_short():
+    kinds = {}
+    for line in RECORD["dual-tables"].tables["dual-table3"]:
+        if line["score"] == "iterations" and line["published"]:
+            kinds.setdefault(line["method"], {})[line["problems"]] = line
+    common = set.intersection(*map(set, kinds.values()))
+    assert len(common) >= 11
+    for column in ("ours", "published"):
+        sg, btm, qnda = (
+            sum(float(kinds[m][kind][column]) for kind in common) for m in yfantis.PUBLISHED_METHODS
+        )
+        assert btm < sg / 2
+        assert qnda < sg / 2
+    assert f"{ours('dual-tables', 'dual-table2')['bundle (ours)', 'iterations']:.0f}" == "6"
+
+
 def test_what_the_page_of_garst_states_about_the_two_silhouettes():
     lines = RECORD["garst-fig5"].tables["fig5"]
     names = ("silhouette", "simplified silhouette")
