@@ -23,7 +23,7 @@ from reproduction.experiment import Experiment, Presentation, Results, Settings
 from reproduction.output import NUMBER_COLUMNS, FinishedExperiment, csv_table, in_words
 from reproduction.result_store import Store
 from reproduction.result_table import LEVEL, PROVENANCES, Verdicts
-from reproduction.side_by_side import LAYOUTS, dual_means, spreads_table
+from reproduction.side_by_side import LAYOUTS, OURS, Layout, Tables, dual_means, spreads_table
 from unpooled.app.compare.comparison_files import aligned_table
 from unpooled.errors import InputError
 from unpooled.storage.atomic_files import write_atomically
@@ -287,12 +287,11 @@ def results_block(paper: str, experiments: Sequence[RecordedExperiment]) -> str:
     """Return what a paper's page has between its markers: counts, tables, differences and notes."""
     own = {e.name: e for e in experiments if e.name in PAPERS[paper].experiments}
     tables = {name: e.tables for name, e in own.items()}
-    parts = [numbers_table(list(own.values()))]
-    shown = [(layout.title, layout.table(tables)) for layout in LAYOUTS[paper]]
-    parts.append(
-        "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%.\n"
-    )
-    parts += [f"{title}:\n\n{table}" for title, table in shown if table]
+    parts = [
+        numbers_table(list(own.values())),
+        "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%.\n",
+        *_shown(LAYOUTS[paper], tables),
+    ]
     if "dual-tables" in tables:
         parts.append(
             "Means of table 3 over the problems that are recorded for a method, published / ours:\n\n"
@@ -311,12 +310,19 @@ def results_block(paper: str, experiments: Sequence[RecordedExperiment]) -> str:
         parts.append(
             "### Differences\n\nNumbers that differ at 5%, each tested alone:\n\n" + _differences(differ)
         )
-    texts: dict[str, list[str]] = {}
+    parts += ["### Results without a published number\n", *_shown(OURS[paper], tables)]
+    notes: dict[str, list[str]] = {}
     for name, e in own.items():
         for number, text in e.notes.items():
-            texts.setdefault(text, []).append(f"{name} {number}")
-    parts.append("### Notes\n\n" + "".join(f"- **{', '.join(of)}:** {text}\n" for text, of in texts.items()))
+            notes.setdefault(text, []).append(f"{name} {number}")
+    parts.append("### Notes\n\n" + "".join(f"- **{', '.join(of)}:** {text}\n" for text, of in notes.items()))
     return "\n".join(parts)
+
+
+def _shown(layouts: Sequence[Layout], tables: Tables) -> list[str]:
+    """The tables that have recorded numbers, each under its title."""
+    found = [(layout.title, layout.table(tables)) for layout in layouts]
+    return [f"{title}:\n\n{table}" for title, table in found if table]
 
 
 _BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.S)

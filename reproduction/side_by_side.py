@@ -21,9 +21,10 @@ OUR_DIGITS = 4  # of a column without a published number
 
 @dataclass(frozen=True)
 class Layout:
-    """A table of a page: published numbers and ours, in the rows and columns of the paper.
+    """A table of a page, in the rows and columns of the paper.
 
-    Without ``published_only``, rows that only we have stand beside the published ones.
+    ``show``: "published" shows published numbers with ours beside them, "both" also those that only we have,
+    and "ours" our numbers alone.
     """
 
     title: str
@@ -32,7 +33,7 @@ class Layout:
     rows: tuple[str, ...]  # columns of the recorded table that identify a row
     columns: tuple[str, ...]  # and those that identify a column
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # column -> values that are shown
-    published_only: bool = True
+    show: str = "published"
     ordered: bool = False  # whether rows are sorted, because methods were recorded for different ones
 
     def table(self, recorded: Tables) -> str:
@@ -50,24 +51,28 @@ class Layout:
         if not cells:
             return ""
         first = (["table"] if len(self.tables) > 1 else []) + list(self.rows)
-        head = [*first, *(", ".join(column) for column in digits)]
+        head = [*first, *(", ".join(column) or "ours" for column in digits)]
         rows = sorted(cells) if self.ordered else cells
-        body = [[*row, *(_cell(cells[row].get(c), places) for c, places in digits.items())] for row in rows]
+        body = [
+            [*row, *(self._cell(cells[row].get(column), places) for column, places in digits.items())]
+            for row in rows
+        ]
         return aligned_table([head, *body], len(first))
 
     def _shown(self, line: Line) -> bool:
-        if self.published_only and not line["published"]:
+        if self.show == "published" and not line["published"]:
             return False
         return all(line[head] in values for head, values in self.only.items())
 
-
-def _cell(line: Line | None, digits: int) -> str:
-    """Published / ours, with a mark if they differ at 5%."""
-    if line is None:
-        return ABSENT
-    published = f"{float(line['published']):.{digits}f}" if line["published"] else ABSENT
-    mark = "*" if line["verdict"].startswith("differs") else ""
-    return f"{published} / {float(line['ours']):.{digits or OUR_DIGITS}f}{mark}"
+    def _cell(self, line: Line | None, digits: int) -> str:
+        """Published / ours, with a mark if they differ at 5%; or ours alone."""
+        if line is None:
+            return ABSENT
+        if self.show == "ours":
+            return f"{float(line['ours']):.{OUR_DIGITS}g}"
+        published = f"{float(line['published']):.{digits}f}" if line["published"] else ABSENT
+        mark = "*" if line["verdict"].startswith("differs") else ""
+        return f"{published} / {float(line['ours']):.{digits or OUR_DIGITS}f}{mark}"
 
 
 _MEANS = {"of runs": ("mean",)}
@@ -83,11 +88,11 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
         Layout("ARI if sites have 16, 1, 3, 10 and 7 clusters (figure 4)", "garst-fig4", {"fig4": ""},
                ("method",), ("ARI",)),
         Layout("FEMNIST, other writers than the paper's (figure 5)", "garst-fig5", {"fig5": ""},
-               ("method",), ("score",), published_only=False),
+               ("method",), ("score",), show="both"),
     ),
     "holzer": tuple(
         Layout(f"{set_} (tables 1 to 3)", f"holzer-{set_.lower()}", _HOLZER, ("split",), ("method",), _MEANS,
-               published_only=False)
+               show="both")
         for set_ in ("Synthetic", "MNIST", "FEMNIST")
     ),
     "triebe": (
@@ -103,7 +108,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
                ("problems",), ("method", "score"), {"score": ("iterations", "gap in %")}, ordered=True),
         Layout("Means over 90 problems (table 2)", "dual-tables", {"dual-table2": ""}, ("method",),
                ("score",), {"score": ("iterations", "gap in %", "problems with a bound above the optimum")},
-               published_only=False),
+               show="both"),
     ),
     "stallmann": (
         Layout("Cases 1 to 3 (tables 2 to 4)", "stallmann-cases", {"cases": ""}, ("case", "method"),
@@ -114,7 +119,42 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
                ("quantile",)),
     ),
 }  # fmt: skip
-"""The tables of the page of every paper."""
+"""The published tables and figures of every paper, beside ours."""
+
+OURS: dict[str, tuple[Layout, ...]] = {
+    "garst": (
+        Layout("Real tables", "garst-real", {"real": ""}, ("set", "method"), ("score",), show="ours"),
+    ),
+    "holzer": (
+        Layout("A round in which a client is absent (figure 1)", "holzer-fig1", {"fig1": ""},
+               ("weights", "empty clusters"), ("score",), show="ours"),
+        Layout("Score by the number of sites in a round (figures 4 and 7)", "holzer-participation",
+               {"participation": ""}, ("set", "split", "sites"), ("method",), {"score": ("score",)},
+               show="ours"),
+        Layout("Rounded weights", "holzer-rounding", {"rounding": ""}, ("split", "weights"), ("score",),
+               show="ours"),
+    ),
+    "triebe": (
+        Layout("Distance by round (figures 6 and 7)", "triebe-progress", {"progress": ""}, ("figure",),
+               ("round",), show="ours"),
+    ),
+    "yfantis": (
+        Layout("Problem 2N2D4K3 (figure 6)", "dual-tables", {"dual-fig6": ""}, ("score",), ("method",),
+               show="ours"),
+        Layout("Problem 4N4D4K3 (figure 8)", "dual-tables", {"dual-fig8": ""}, ("method",), ("score",),
+               show="ours"),
+        Layout("CPU seconds by kind of problem (section 5)", "dual-tables", {"dual-section5": ""},
+               ("problems",), ("method",), show="ours", ordered=True),
+    ),
+    "stallmann": (
+        Layout("G2 sets (figure 4)", "stallmann-g2", {"figure4": ""},
+               ("figure", "standard deviation or columns"), ("method",), show="ours"),
+        Layout("Statements without a table", "stallmann-claims", {"claims": ""}, ("case", "method", "score"),
+               (), show="ours"),
+        Layout("Real tables", "stallmann-real", {"real": ""}, ("set", "method"), ("score",), show="ours"),
+    ),
+}  # fmt: skip
+"""What has no published number."""
 
 
 def dual_means(tables: Mapping[str, Sequence[Line]]) -> str:
