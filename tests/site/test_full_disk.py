@@ -22,6 +22,7 @@ from unpooled.protocol.exchange import Part, Request, RequestId, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site import log as site_log
+from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log, LogInUse, entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -55,6 +56,13 @@ def path(tmp_path):
         log.append("release", run="r", round=number)
     log.close()
     return log.path
+
+
+def test_a_disk_without_room_for_a_ledger_is_not_a_damaged_ledger(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    with space_for(100), pytest.raises(LedgerError, match=f"{path}: the ledger cannot be opened: "):
+        Ledger(path, "a")
+    Ledger(path, "a").close()
 
 
 @pytest.mark.parametrize("space", [0, 100], ids=["not a byte", "half a line"])

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -78,7 +79,8 @@ def test_a_full_disk_is_reported_and_nothing_is_counted(path):
     ledger.charge(request_id(), "x", 0.1, WIDE)
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(LedgerError, match="cannot be written, so nothing is sent: database or disk is full"):
+    why = f"cannot be written, so nothing is sent: database or disk is full ({path})"
+    with pytest.raises(LedgerError, match=re.escape(why)):
         ledger.keep(request_id(), "x", bytes(10**6))
     assert ledger.cached_response(request_id(), "x") is None
     ledger._db.execute("PRAGMA max_page_count = 1000000")

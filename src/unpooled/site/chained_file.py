@@ -19,6 +19,7 @@ from unpooled.storage.file_format import FORMAT, format_error
 
 _APPLICATION = int.from_bytes(b"unpl")  # SQLite's application_id; user_version is the format
 _HEADER = 100  # bytes
+_OF_THE_DISK = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_BUSY")
 CHAIN = """
 CREATE TABLE IF NOT EXISTS chain (
     seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, entry TEXT NOT NULL
@@ -38,6 +39,13 @@ def check_file_format(path: Path, name: str) -> None:
 def _check_marks(where: object, name: str, application: int, number: int) -> None:
     if wrong := format_error((number or None) if application == _APPLICATION else None):
         raise LedgerError(f"{where}: the {name} has {wrong}")
+
+
+def opening_error(where: object, name: str, error: Exception) -> LedgerError:
+    """Return the error of a file that cannot be opened: because of its disk, or of its content."""
+    if isinstance(error, OSError) or getattr(error, "sqlite_errorname", "").startswith(_OF_THE_DISK):
+        return LedgerError(f"{where}: the {name} cannot be opened: {error}")
+    return LedgerError(f"{where}: not a {name} of unpooled, or damaged: {error}")
 
 
 def _close_quietly(db: sqlite3.Connection) -> None:
@@ -94,7 +102,10 @@ class ChainedFile:
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:  # e.g. a full disk
             self._rollback()
-            raise LedgerError(f"the {self._name} cannot be written, so nothing is sent: {error}") from error
+            path = self._db.execute("PRAGMA database_list").fetchone()[2] or "in memory"
+            raise LedgerError(
+                f"the {self._name} cannot be written, so nothing is sent: {error} ({path})"
+            ) from error
         except BaseException:
             self._rollback()
             raise

@@ -22,7 +22,7 @@ from typing import Any
 from unpooled.errors import LedgerError, QueryRefusedError
 from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.messages import SiteId
-from unpooled.site.chained_file import ChainedFile, check_file_format
+from unpooled.site.chained_file import ChainedFile, check_file_format, opening_error
 from unpooled.site.ledger_contents import RUNS, SCHEMA, Contents
 
 _RUN = "federation = ? AND run = ?"
@@ -64,7 +64,7 @@ class Ledger(ChainedFile):
                 "SELECT site FROM names WHERE federation = ?", (federation,)
             ).fetchone()
         except sqlite3.DatabaseError as error:
-            raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
+            raise opening_error(where, "ledger", error) from error
         if owner != site:
             raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
         self.federation = federation
@@ -90,7 +90,7 @@ class Ledger(ChainedFile):
             ChainedFile.__init__(ledger, db, "ledger")
             ledger.check_format(path)
         except sqlite3.DatabaseError as error:
-            raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
+            raise opening_error(path, "ledger", error) from error
         return ledger
 
     @classmethod
@@ -108,7 +108,7 @@ class Ledger(ChainedFile):
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
                 return dict(db.execute("SELECT federation, site FROM names ORDER BY rowid"))
         except sqlite3.DatabaseError as error:
-            raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
+            raise opening_error(path, "ledger", error) from error
 
     # ------------------------------------------------------------ the chain and the tables
 

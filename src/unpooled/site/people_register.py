@@ -22,7 +22,7 @@ from unpooled.errors import InputError, LedgerError
 from unpooled.privacy.microaggregation.group_history import History, ReleasedGroup
 from unpooled.privacy.microaggregation.renew import Renewal, person_digest
 from unpooled.privacy.microaggregation.scales import Scales
-from unpooled.site.chained_file import CHAIN, ChainedFile
+from unpooled.site.chained_file import CHAIN, ChainedFile, opening_error
 from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"
@@ -74,7 +74,7 @@ class Registry(ChainedFile):
                 self._db.execute("INSERT OR IGNORE INTO about VALUES ('key', ?)", (os.urandom(32).hex(),))
             self._key = bytes.fromhex(self._get("key"))
         except (OSError, sqlite3.DatabaseError) as error:
-            raise LedgerError(f"{self.path}: not a registry of unpooled, or damaged: {error}") from error
+            raise opening_error(self.path, "registry", error) from error
         self.log_head = lambda: _last_line(folder / "log.jsonl")
 
     @classmethod
