@@ -138,14 +138,14 @@ def test_what_a_coordinator_sees_of_a_site(sites, tmp_path):
     """Its schema in clear, whatever the mode; of a site with groups of rows only sums besides."""
     for mode in ("summary", "raw"):
         text = page(read(sites / mode / "a"))
-        assert "The names and kinds of its columns and its number of people" in text
+        assert "The schema: names, kinds and categories of its columns, its number of people" in text
     grouped = tmp_path / "a"
     grouped.mkdir()
     rules = f'{TEXTS["raw"]}one_row_per_person = true\n[aggregation]\nsecure = "required"\n'
     (grouped / "policy.toml").write_text(rules)
     open_site("a", np.random.default_rng(0).normal(size=(80, 2)), parse(rules), grouped).close()
     text = page(read(grouped))
-    assert "Sums over all sites only" in text
+    assert "Of all other answers only sums over all sites" in text
     assert "This site answers only in secure sums, from groups of its rows" in text
     assert "only the contract with its partners protects them" not in text
 

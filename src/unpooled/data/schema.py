@@ -68,7 +68,10 @@ class AskSchema(Question[Schema]):
     """The site's columns, their kinds, categories, missing values and coarse sizes."""
 
     reads = "table"
-    asks_for = "the names and kinds of the columns, their categories, and about how many values are missing"
+    asks_for = (
+        "the schema: columns, categories, numbers of people, groups and missing values, rough size and "
+        "spread, variance within groups"
+    )
 
     max_categories: Annotated[int, Setting()] = 1000
 

@@ -131,7 +131,11 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         "dp": "answers from the site's rows with differential privacy; the study spends at most epsilon "
         f"{study.epsilon:g} for {privacy_unit(study.sites_per_person)}",
     }.get(study.protection, study.protection)
-    received = "only sums over all sites (secure sums)" if study.secure else "the answers of each site"
+    received = (
+        "the schema of each site; of all other answers only sums over all sites (secure sums)"
+        if study.secure
+        else "the answers of each site"
+    )
     limits = f"at most {study.rounds} rounds, with the listed queries, centres and steps"
     if study.transfers:
         received = (

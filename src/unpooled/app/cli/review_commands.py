@@ -372,13 +372,13 @@ def _wait_for_study(studies: "StudyFolder", seconds: float) -> None:
 def decline(
     folder: SiteFolderArgument,
     study: Study = "",
-    reason: Annotated[str, typer.Option(help="Why; the coordinator reads it too.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; a coordinator who asks again reads it.")] = "",
     by: By = "",
 ) -> None:
     """Decline a pending study, or withdraw the approval of one.
 
     The site answers no more queries of the study, even in the middle of a run. The coordinator gets the
-    reason.
+    reason when it asks again; after the end of a run write to it.
 
     unpooled site decline hospital-a 2 --reason "no agreement with you"
     """

@@ -286,8 +286,15 @@ def _attack(log: Path) -> None:
     from unpooled.site.audit.attack import on_log
     from unpooled.site.audit.overview import read
 
-    found = on_log(read(log).path)
-    if found.cells or not found.masked:
+    report = read(log)
+    found = on_log(report.path)
+    transfers = sum(bool(run.tables) for run in report.runs)
+    if transfers:
+        typer.echo(
+            f"The study's columns of the summary table left as a whole in {counted(transfers, 'run')}. This "
+            "attack does not judge a table: unpooled site review shows the risks that were measured for it."
+        )
+    if found.cells or not (found.masked or transfers):
         typer.echo(
             f"{counted(len(found.rows), 'row')} can be reconstructed from {counted(found.cells, 'group')}: "
             f"{len(found.single)} disclosed alone, {len(found.differences)} as differences of groups."

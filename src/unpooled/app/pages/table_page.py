@@ -44,8 +44,9 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
         if len(summary)
         else "The summary table has no groups left: the site answers nothing until it is updated.",
         _declaration(settings),
-        f"A cell is disclosed if at least {summary.min_group_size} people of a group have a value. Means are "
-        "cut so that nobody dominates them, and rounded.",
+        f"A cell is disclosed if at least {summary.min_group_size} people of a group have a value. Otherwise "
+        "it is empty, and its number of people with a value is given as 0. Means are cut so that nobody "
+        "dominates them, and rounded.",
     ]
     if settings.not_a_person:
         sentences.append(
@@ -197,6 +198,12 @@ def variance_kept(summary: SummaryTable) -> list[tuple[str, float, float]]:
     return out
 
 
+def _within(summary: SummaryTable, name: str) -> float | None:
+    """Return the variance of a column within groups that the table holds; None if it holds none."""
+    value = float(summary.within[summary.index(name)])
+    return None if np.isnan(value) else value
+
+
 def not_promised(summary: SummaryTable) -> list[str]:
     """Return sentences on what the summary table does not promise."""
     return [
@@ -238,7 +245,7 @@ def page(
         definition=definition(summary.min_group_size),
         facts=[*facts(summary, settings, rare), state],
         variances=[
-            (name, None if share != share else share, disclosed)
+            (name, None if share != share else share, _within(summary, name), disclosed)
             for name, share, disclosed in variance_kept(summary)
         ],
         clusters=_clusters(summary),

@@ -226,7 +226,10 @@ def _sent(site: SiteFacts) -> dict[str, Any]:
 
 def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
     """Return (party, what it sees, what it does not see)."""
-    stated = "The names and kinds of its columns and its number of people"
+    stated = (
+        "The schema: names, kinds and categories of its columns, its number of people and of groups, and for "
+        "each column how many values are missing, its rough size and spread, and its variance within groups"
+    )
     if site.mode == "dp":
         stated = "The columns and the number of rows that the policy declares"
     readable = {
@@ -237,8 +240,8 @@ def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
     secure = site.policy.aggregation.secure if site.policy is not None else "preferred"
     alone = sum(run.alone for run in site.record.runs) if site.record is not None else 0
     single = {
-        "required": "Sums over all sites only",
-        "preferred": f"{readable}; only sums over all sites if a run uses secure sums",
+        "required": "Of all other answers only sums over all sites",
+        "preferred": f"{readable}; if a run uses secure sums, only sums over all sites",
         "off": readable,
     }[secure]
     if site.record is not None and site.record.exports:
@@ -251,7 +254,12 @@ def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
             f"{stated}. {single}",
             "Rows, the column that identifies people, how the file is read",
         ),
-        ("Other sites", "The centres that the coordinator sends", "Answers of this site"),
+        (
+            "Other sites",
+            "The centres that the coordinator sends, the categories that any site has, and with secure sums "
+            "which sites take part",
+            "Answers of this site",
+        ),
         ("The network", "Encrypted messages, their sizes and times", "Their content"),
         (
             "Readers of the result",
@@ -264,7 +272,7 @@ def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
         (
             "This site",
             "All of its own: rows, summary table, log, ledger",
-            "Anything of other sites except centres",
+            "Anything of other sites except what the row above names",
         ),
     ]
 
