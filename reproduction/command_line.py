@@ -29,7 +29,7 @@ from reproduction.output import FinishedExperiment, markdown_table, page, verdic
 from reproduction.result_store import Store
 from reproduction.runner import finish
 from reproduction.worker import Progress
-from unpooled.app.cli.outputs import FolderOutput, check
+from unpooled.app.outputs import FolderOutput, check
 from unpooled.errors import InputError, UnpooledError
 from unpooled.storage.atomic_files import write_atomically
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from unpooled.app.cli.outputs import check, run_output
 from unpooled.app.cluster_arguments import (
     bounds_of,
     check_kinds,
@@ -20,6 +19,7 @@ from unpooled.app.cluster_arguments import (
 )
 from unpooled.app.job import Job
 from unpooled.app.model import Labels, Model, unknown_categories
+from unpooled.app.outputs import check, run_output
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.progress import progress as line_of_progress
 from unpooled.app.result import ClusterResult, JobResult

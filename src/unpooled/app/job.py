@@ -143,7 +143,7 @@ class Job:
                 preparation_options = dataclasses.replace(preparation_options, columns=names)
         begun = datetime.now(UTC).date().isoformat()
         job = cls(files, ks, reading, preparation_options, summary=summary, begun=begun, **settings)
-        job.build_algorithm()  # raises InputError if the method refuses the settings
+        _ = job.algorithm  # raises InputError if the method refuses the settings
         return job
 
     def __post_init__(self) -> None:
@@ -211,11 +211,7 @@ class Job:
 
     @cached_property
     def algorithm(self) -> Analysis | Private:
-        """The algorithm to run."""
-        return self.build_algorithm()
-
-    def build_algorithm(self) -> Analysis | Private:
-        """Return the algorithm to run: one method per k, all in the same exchanges of messages."""
+        """The algorithm to run: one method per k, all in the same exchanges of messages."""
         if self.epsilon is not None:
             return private_method(self)
         methods = tuple(self.method_for(k).with_restarts(self.n_init) for k in self.ks)

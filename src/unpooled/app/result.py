@@ -361,6 +361,10 @@ class ClusterResult(JobResult):
 
     def report(self) -> str:
         """Return the report as one HTML page."""
+        return self._page
+
+    @cached_property
+    def _page(self) -> str:
         from unpooled.app.report import page
 
         return page(self)

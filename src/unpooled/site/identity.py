@@ -19,9 +19,10 @@ IDENTITY = "identity.key"
 def identity_in(folder: str | Path) -> Identity:
     """Return the identity in a folder, or create one in a file that only its owner can read."""
     path = Path(folder) / IDENTITY
-    identity = Identity.new()
-    if create_atomically(path, f"{identity.secret.hex()}\n".encode("ascii")):
-        return identity
+    if not path.exists():
+        identity = Identity.new()
+        if create_atomically(path, f"{identity.secret.hex()}\n".encode("ascii")):
+            return identity
     return Identity(_key(path))
 
 

@@ -11,7 +11,8 @@ import typer
 
 from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
-from unpooled.app.cli.outputs import FolderOutput, Overwrite, check
+from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.outputs import FolderOutput, check
 from unpooled.errors import InputError
 
 if TYPE_CHECKING:

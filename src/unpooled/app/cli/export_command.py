@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.ask import By, YesCompared, confirm, decided_by
-from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
+from unpooled.app.cli.option_types import Overwrite
 from unpooled.app.cli.review_commands import check_at_site
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import PolicyFile, find_policy
+from unpooled.app.outputs import check, inputs_of_table
 from unpooled.errors import InputError
 from unpooled.html.formatting import counted, size
 

@@ -8,8 +8,9 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.federation_commands import FederationArgument, federation
-from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
+from unpooled.app.cli.option_types import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
+from unpooled.app.outputs import FolderOutput, beside_run, check, run_output, whole_folder
 from unpooled.errors import InputError
 from unpooled.options.reading import flag
 

@@ -9,8 +9,9 @@ import typer
 from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import HelpAll
-from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
+from unpooled.app.cli.option_types import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
+from unpooled.app.outputs import beside_run, check, run_output
 
 
 @o.takes_options

@@ -15,7 +15,6 @@ from unpooled.app.cli.ask import By, confirm, decided_by
 from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.events import EventLog, LogFile, LogFormat
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
-from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.app.cli.site_commands import POLICY, FederationName, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import (
     ROWS,
@@ -27,6 +26,7 @@ from unpooled.app.cli.table_commands import (
     read_by,
     settings_of,
 )
+from unpooled.app.outputs import FolderOutput, check
 from unpooled.errors import InputError, LedgerError
 from unpooled.html.formatting import counted
 

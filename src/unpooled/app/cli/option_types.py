@@ -16,6 +16,7 @@ MORE_HOW, MORE_PROTECT = "Further clustering options", "Further protection optio
 
 FILES = "CSV (also .tsv, .txt, .gz, .zst), Parquet, .xlsx, .npy, .npz, SQLite, DuckDB"  # that are read
 
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist; never an input.")]
 K = Annotated[
     str, typer.Option("-k", help="Number of clusters: 3; or auto, 2..10 or 2,4,8 to let unpooled choose one.")
 ]

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.outputs import check
 from unpooled.errors import InputError
 
 _EXAMPLES = {"heart": "heart_disease.csv", "penguins": "penguins.csv"}

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from unpooled.app.cli import options as o
-from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, whole_folder
+from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.outputs import FolderOutput, check, whole_folder
 from unpooled.errors import InputError
 
 Run = Annotated[Path, typer.Argument(help="The folder of a run.")]

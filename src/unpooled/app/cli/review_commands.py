@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.ask import By, Yes, confirm, decided_by
-from unpooled.app.cli.outputs import Overwrite, check, inputs_of_table
+from unpooled.app.cli.option_types import Overwrite
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.app.cli.site_commands import SiteFolderArgument, check_folder, site
+from unpooled.app.outputs import check, inputs_of_table
 from unpooled.errors import InputError
 from unpooled.html.formatting import counted
 

@@ -14,9 +14,9 @@ from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.federation_commands import FederationArgument, check_federation, federation
 from unpooled.app.cli.join_commands import print_site, print_table
 from unpooled.app.cli.join_relay import print_relay
-from unpooled.app.cli.outputs import check
 from unpooled.app.cli.review_commands import studies_lines
 from unpooled.app.cli.site_commands import SiteFolderArgument, site
+from unpooled.app.outputs import check
 from unpooled.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.ask import By, Yes, confirm, decided_by
-from unpooled.app.cli.option_types import PROTECT
-from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.app.cli.option_types import PROTECT, Overwrite
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
+from unpooled.app.outputs import check
 from unpooled.errors import InputError, PolicyError
 from unpooled.html.formatting import counted
 

@@ -10,16 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from unpooled.errors import InputError
 
 if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.run_folder import RunFolder
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist; never an input.")]
 _Key = str | tuple[int, int]  # the real path of a file, or its device and inode
 
 
