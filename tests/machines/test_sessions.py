@@ -340,6 +340,11 @@ def test_settings_are_the_same_after_writing_and_reading(settings, tmp_path):
     assert SiteSettings.read(folder / "m.json") == expected
 
 
+def test_a_site_that_joined_with_its_summary_table_alone_names_no_data_file(tmp_path):
+    SiteSettings("", "", str(tmp_path)).write()
+    assert SiteSettings.of_folder(tmp_path).data == ""
+
+
 def test_the_site_decides_how_its_file_is_read(settings):
     assert settings.table().names == ("age", "bmi")
     only = SiteSettings("a", settings.data, settings.folder, reading=Reading(columns=("bmi",)))

@@ -174,7 +174,8 @@ class SiteSettings:
         """Return the settings with the paths of their files changed."""
         query = self.reading.query
         reading = replace(self.reading, query=query and changed(query))
-        return replace(self, data=changed(self.data) if is_file(self.data) else self.data, reading=reading)
+        is_path = bool(self.data) and is_file(self.data)  # "": only the summary table is known
+        return replace(self, data=changed(self.data) if is_path else self.data, reading=reading)
 
     def open(self, study: Study) -> Site:
         """Open the site under its policy for an approved study: from its summary table, or from its rows."""
