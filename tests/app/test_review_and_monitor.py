@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import numpy as np
@@ -30,7 +31,7 @@ from typer.testing import CliRunner
 from studies import study_of
 from unpooled.app.cli import app
 from unpooled.app.job import Job, RemoteRunOptions
-from unpooled.app.pages import listener
+from unpooled.app.pages import cached_reading, listener
 from unpooled.app.pages.access import Access
 from unpooled.app.pages.cached_reading import BackgroundReading
 from unpooled.app.pages.monitor_page import sections as federation_sections
@@ -576,7 +577,8 @@ def test_a_long_reading_takes_a_tenth_of_the_time_at_most(monkeypatch):
         made.append(len(made))
         return made[-1]
 
-    monkeypatch.setattr("unpooled.app.pages.cached_reading.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(cached_reading, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(cached_reading, "_EAGER", None)  # a page waits until it is read
     reading = BackgroundReading(read)
     assert reading.get((1,)) == 0
     assert reading.get((1,)) == 0

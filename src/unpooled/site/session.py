@@ -261,6 +261,7 @@ class SiteSession:
         self._noted: set[str] = set()  # refusals of the study that the log has
         self._busy = Path(settings.folder) / "log.jsonl.busy"  # touched by a process that is answering
         self._watching, self._began = False, 0.0
+        self._closed = threading.Event()
 
     @property
     def site(self) -> SiteId:
@@ -269,6 +270,7 @@ class SiteSession:
     def close(self) -> None:
         """Stop answering, and release the log."""
         self._settings.close()  # an answer that waits for members ends
+        self._closed.set()
         with self._lock:
             self._declined = "the run is over"
             self._release()
@@ -280,8 +282,7 @@ class SiteSession:
 
     def _hand_over(self) -> None:
         """Release the log whenever another process requests it."""
-        while not self._declined:
-            time.sleep(POLL_SECONDS)
+        while not self._declined and not self._closed.wait(POLL_SECONDS):
             if not handover_requested(self._folder):
                 continue
             if self._lock.acquire(timeout=POLL_SECONDS):
@@ -289,7 +290,7 @@ class SiteSession:
                     self._release()
                 finally:
                     self._lock.release()
-                time.sleep(2 * POLL_SECONDS)  # for the other process to take it
+                self._closed.wait(2 * POLL_SECONDS)  # for the other process to take it
             elif self._site is not None and time.monotonic() - self._began < _BUSY:  # it answers
                 with contextlib.suppress(OSError):
                     self._busy.touch()
