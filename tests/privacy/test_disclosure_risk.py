@@ -35,16 +35,18 @@ def test_membership_is_inferred_at_least_as_well_as_published(columns, g, auc, f
 
 
 @pytest.mark.parametrize(
-    ("hospital", "auc"),
-    [("cleveland", 0.85), ("hungarian", 0.657), ("switzerland", 0.707), ("va", 0.705)],
+    ("hospital", "auc", "found"),
+    [("cleveland", 0.85, 0.12), ("hungarian", 0.667, 0.04), ("switzerland", 0.707, 0), ("va", 0.713, 0.04)],
 )
-def test_membership_of_real_tables_is_inferred_as_well_as_by_other_attackers(hospital, auc):
-    """Codes are categories. The figures are those of a review, over five splits; VA's is 0.713 or 0.705."""
+def test_membership_of_real_tables_is_inferred_as_well_as_by_other_attackers(hospital, auc, found):
+    """Codes are categories. The figures are those of a review, the larger ones where two differ by splits."""
     codes = ("site", "num", "cp", "sex", "fbs", "exang", "restecg", "slope", "thal")
     heart = read_table(str(HEART), Reading(categorical=codes))
     mine = heart.values[:, heart.index("site")] == heart.categories["site"].index(hospital)
     table = Table(heart.names, heart.kinds, heart.categories, heart.values[mine]).without(("site",))
-    assert measure_risks(table, SummarySettings(5), ("num",)).membership.auc >= auc
+    risk = measure_risks(table, SummarySettings(5), ("num",)).membership
+    assert risk.auc >= auc
+    assert risk.found >= found
 
 
 def test_who_lacks_a_value_is_inferred_from_the_numbers_of_values():
@@ -72,7 +74,7 @@ def test_diverse_values_lower_what_members_disclose():
         for settings in (SummarySettings(5), SummarySettings(5, diverse=("hiv",), diverse_by=0.1))
     )
     assert plain.members - plain.controls > 0.15
-    assert plain.uniform > 0.3
+    assert plain.uniform > 0.2
     assert diverse.members - diverse.controls < (plain.members - plain.controls) / 2
     assert diverse.uniform == 0
     assert abs(plain.controls - 0.5) < 0.1

@@ -15,7 +15,7 @@ from unpooled.app.propose_study import propose_study
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns
-from unpooled.data.transforms import Affine
+from unpooled.data.transforms import Affine, Category, Shaped
 from unpooled.errors import InputError, PolicyError, TooFewAnswersError, TooFewPeopleError
 from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy import SecureSums
@@ -317,6 +317,31 @@ def test_rows_are_not_read_where_a_person_has_several_or_the_policy_suppresses_v
     prepared = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
     found = ask(sites, AskExactSums(np.array([[-1.0], [1.0]])), "r", prepared)
     assert (found.exact.tolist(), found.mass.sum(), opened(tmp_path / "s0")) == ([0.0], 300, 0)
+
+
+def test_an_exact_round_reads_only_what_the_groups_disclose(tmp_path):
+    """One equation about all categories would list the rare ones; ranks would be other functions of rows."""
+    rows = {
+        name: Table.from_columns(
+            {
+                "x": X[:, 0],
+                "name": [f"{name} {i}" if i % 40 == 0 else "aa" if i % 2 else "b" for i in range(200)],
+            }
+        )
+        for name, X in rows_of(200).items()
+    }
+    sites = hospitals(tmp_path, rows, GROUPED)
+    names = tuple(sorted({name for table in rows.values() for name in table.categories["name"]}))
+    listed = Preparation((Category("name", names, False, 0, 1.0),), drop=False)
+    found = ask(sites, AskExactSums(np.zeros((1, len(names)))), "names", listed)
+    assert found.exact.tolist() == [3.0]
+    assert dict(zip(names, found.sums[0].round(6), strict=True)) == dict.fromkeys(names, 0.0) | {
+        "aa": 300.0,
+        "b": 285.0,
+    }
+    ranks = Preparation((Shaped("x", 0.0, 0.0, 1.0, "rank", (-9.0, 2.0, 9.0)),), drop=False)
+    assert "rank(x)" in ask(sites, AskExactSums(np.zeros((1, 1))), "ranks", ranks)["s0"]
+    assert [opened(tmp_path / name) for name in NAMES] == [1, 1, 1]
 
 
 def test_what_groups_of_rows_need(tmp_path):

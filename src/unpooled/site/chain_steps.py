@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unpooled.data.summary_table import SummaryTable
+from unpooled.data.table import Table
 from unpooled.errors import QueryRefusedError, ReplyError
 from unpooled.privacy import PrivateQuestion
 from unpooled.privacy.dp.noise import BudgetAccountant
+from unpooled.privacy.microaggregation.rare_categories import only_disclosed
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, site_seed
 from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
@@ -144,7 +147,9 @@ class TransformStep(Step):
     """Choose the rows that every part reads, and apply its transform; those of the last one are kept.
 
     ``own`` are the rows of the site, or with ``grouped`` groups of people. ``raw`` are the rows behind the
-    groups, for masked questions that read raw rows, as long as the ``equations`` allow it.
+    groups, for masked questions that read raw rows, as long as the ``equations`` allow it. Of these rows a
+    question reads the columns and categories that the groups disclose, and by no other transform: one sum
+    over all categories of a column would list the rare ones.
     """
 
     name = "transform"
@@ -158,6 +163,8 @@ class TransformStep(Step):
         equations: EquationBudget | None = None,
     ) -> None:
         self._own, self._grouped, self._raw, self._equations = own, grouped, raw, equations
+        if raw is not None and isinstance(raw.rows, Table) and isinstance(own.rows, SummaryTable):
+            self._raw = raw._replace(rows=only_disclosed(raw.rows, own.rows))
         self._kept: dict[tuple[str, bool], VisibleRows] = {}  # by the digest of the transform, raw or not
 
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
@@ -176,6 +183,7 @@ class TransformStep(Step):
             return rows
         key = codec.digest(transform), raw
         if key not in self._kept:
+            transform.check(self._own.rows)
             transform.check(rows.rows)
             self._kept = {key: VisibleRows(*transform.apply_weighted(*rows))}
         return self._kept[key]

@@ -13,6 +13,8 @@ from groups and E equations, at most m / g fill groups of their own, and the oth
 the equations: m is at most E g / (g - 1). Groups of other rows, or other groups, would be equations as well.
 The site therefore answers from one set of groups for ever.
 
+Where values are missing, the cells of a column hold the rows with a value, so the bound is for each column.
+
 What integer columns or sums of squares add is not counted.
 """
 

@@ -80,16 +80,19 @@ def measure_risks(
     >>> risks.membership.auc > 0.75, risks.attributes[0].members > risks.attributes[0].controls
     (True, True)
     """
-    attack = _Attack(table, settings, seed)
-    names = [name for name in attack.columns if attack.varies(name) and (not columns or name in columns)]
-    attributes = [attack.attribute(name) for name in names]
+    attacks = _attacks(table, settings, seed)
+    first = attacks[0]
+    names = [name for name in first.columns if first.varies(name) and (not columns or name in columns)]
+    attributes = [_attribute(name, attacks) for name in names]
     attributes.sort(key=lambda one: (one.controls - one.members, one.column))
+    alone = np.mean([attack.singled_out(np.random.default_rng(seed)) for attack in attacks], axis=0)
+    linked = np.mean([attack.linked() for attack in attacks], axis=0)
     return Risks(
-        attack.count,
-        _membership(table, settings, seed, attack),
+        first.count,
+        _membership(attacks),
         tuple(attributes),
-        attack.singled_out(np.random.default_rng(seed)),
-        attack.linked(),
+        (float(alone[0]), float(alone[1])),
+        (float(linked[0]), float(linked[1])),
     )
 
 
@@ -98,7 +101,7 @@ def membership_by_size(table: Table, settings: SummarySettings, seed: int = 0) -
     found = []
     for size in GROUP_SIZES:
         try:
-            found.append(_membership(table, replace(settings, min_group_size=size), seed))
+            found.append(_membership(_attacks(table, replace(settings, min_group_size=size), seed)))
         except TooFewPeopleError:
             break
     return tuple(found)
@@ -113,19 +116,31 @@ def proposed_size(risks: tuple[MembershipRisk, ...]) -> int:
     return next((risk.min_group_size for risk in risks if risk.found <= MAX_FOUND), 0)
 
 
-def _membership(
-    table: Table, settings: SummarySettings, seed: int, first: "_Attack | None" = None
-) -> MembershipRisk:
-    """The membership risk by the attacker who is best on average; small tables are divided several times.
+def _attacks(table: Table, settings: SummarySettings, seed: int) -> "list[_Attack]":
+    """Return the attacks on a table; a small one is divided several times into members and controls.
 
     A hundredth of some dozen controls is nobody, so that one division says little about false alarms.
     """
-    attacks = [first or _Attack(table, settings, seed)]
+    attacks = [_Attack(table, settings, seed)]
     if attacks[0].count <= _FEW_PEOPLE:
         attacks += [_Attack(table, settings, seed + i) for i in range(1, _SPLITS)]
-    found = np.mean([attack.membership() for attack in attacks], axis=0)  # (attackers, 2)
-    auc, share = found[found[:, 0].argmax()]
+    return attacks
+
+
+def _membership(attacks: "Sequence[_Attack]") -> MembershipRisk:
+    """The membership risk by the attackers who are best on average."""
+    auc, share = np.mean([attack.membership() for attack in attacks], axis=0).max(axis=0)
     return MembershipRisk(attacks[0].summary.min_group_size, float(auc), float(share))
+
+
+def _attribute(name: str, attacks: "Sequence[_Attack]") -> AttributeRisk:
+    """The risk of a column by the attacker who is best on average."""
+    there = [attack for attack in attacks if name in attack.columns and attack.varies(name)]
+    right = np.mean([attack.attribute(name) for attack in there], axis=0)  # (attackers, 2)
+    members, controls = right[right[:, 0].argmax()]
+    guess, uniform = np.mean([attack.guess_and_uniform(name) for attack in there], axis=0)
+    number = attacks[0].is_number(name)
+    return AttributeRisk(name, float(members), float(controls), float(guess), float(uniform), number)
 
 
 class _Attack:
@@ -166,26 +181,27 @@ class _Attack:
         of = one_category(people.category(name), places, len(names), people.count).astype(np.float64)
         return np.where(of < 0, np.nan, of)
 
-    def log_likelihood(self, name: str, x: FloatArray, widen: float = 1.0) -> FloatArray:
-        """(n, groups) of values in groups; ``widen``: of the variance, for somebody near a group."""
+    def log_likelihood(self, name: str, x: FloatArray, *, near: bool = False) -> FloatArray:
+        """(n, groups) of the values of people in groups, or ``near`` them; a suppressed cell is anybody's."""
         summary = self.summary
         known = summary.people_with_value(name)
-        there = ~np.isnan(x)[:, None] & (known > 0)
         value = np.nan_to_num(x)
-        if name in summary.means and not self.binary(name):
+        if self.is_number(name):
             mean = summary.means[name]
             overall = float(known @ (mean - known @ mean / known.sum()) ** 2 / known.sum())
             inside = float(summary.within[summary.index(name)])
             inside = overall if np.isnan(inside) else inside
-            variance = widen * max(inside, 1e-6 * overall, 1e-12)
+            n = np.maximum(known, 2.0)
+            variance = max(inside, 1e-6 * overall, 1e-12) * ((n + 1) / (n - 1) if near else np.ones_like(n))
             out = -0.5 * ((value[:, None] - mean) ** 2 / variance + np.log(variance))
         else:
             counts = self.counts(name)
             share = counts.sum(axis=0) / counts.sum()
-            more = _INSIDE if widen == 1.0 else 1.0  # people who are near a group, and not in it
+            more = 1.0 if near else _INSIDE  # people of the whole table
             chance = (counts + more * share) / (np.maximum(known, 1.0) + more)[:, None]
             out = np.log(np.maximum(chance, 1e-9)).T[value.astype(int)]
-        return np.where(there, out, 0.0)
+        out = np.where(known > 0, out, self.log_population(name, x)[:, None])
+        return np.where(np.isnan(x)[:, None], 0.0, out)
 
     def varies(self, name: str) -> bool:
         """Whether the table discloses different values of a column."""
@@ -220,7 +236,6 @@ class _Attack:
         with both. Whether a value is missing counts as a value: a table discloses how many people of a group
         have one.
         """
-        g = float(np.mean(self.summary.people))
         ratios = []
         for who in (0, 1):
             inside = near = np.log(self.summary.people / self.summary.people.sum())[None, :]
@@ -228,8 +243,8 @@ class _Attack:
             for name in self.columns:
                 x = self.values[name][who]
                 inside = inside + self.log_likelihood(name, x) + self.log_missing(name, x, _INSIDE)
-                near = near + self.log_likelihood(name, x, (g + 1) / (g - 1)) + self.log_missing(name, x, 1.0)
-                anybody = anybody + self.log_population(name, x)
+                near = near + self.log_likelihood(name, x, near=True) + self.log_missing(name, x, 1.0)
+                anybody = anybody + self.log_population(name, x) + self.log_missing_anywhere(name, x)
             own, best = np.logaddexp.reduce(inside, axis=1), inside.max(axis=1)
             around = np.logaddexp.reduce(near, axis=1)
             ratios.append(
@@ -248,15 +263,23 @@ class _Attack:
         """(n, groups) of having a value, or none; ``more``: people of the whole table added to a group."""
         known, people = self.summary.people_with_value(name), self.summary.people
         share = known.sum() / people.sum()
-        chance = np.clip((known + more * share) / (people + more), 1e-6, 1 - 1e-6)
-        out = np.where(np.isnan(x)[:, None], np.log1p(-chance), np.log(chance))
-        return np.where(known > 0, out, 0.0)  # a suppressed cell says little
+        few = np.minimum((self.summary.min_group_size - 1) / 2, share * people)  # behind a suppressed cell
+        chance = (np.where(known > 0, known, few) + more * share) / (people + more)
+        chance = np.clip(chance, 1e-6, 1 - 1e-6)
+        out: FloatArray = np.log(np.where(np.isnan(x)[:, None], 1 - chance, chance))
+        return out
+
+    def log_missing_anywhere(self, name: str, x: FloatArray) -> FloatArray:
+        """(n,) the log-likelihood of having a value, or none, in the whole table."""
+        share = self.summary.people_with_value(name).sum() / self.summary.people.sum()
+        there = float(np.clip(share, 1e-6, 1 - 1e-6))
+        out: FloatArray = np.log(np.where(np.isnan(x), 1 - there, there))
+        return out
 
     def log_population(self, name: str, x: FloatArray) -> FloatArray:
-        """(n,) the log-likelihood of values in the whole table."""
+        """(n,) the log-likelihood of values in the whole table; 0 of a missing one."""
         summary, known = self.summary, self.summary.people_with_value(name)
-        there = float(np.clip(known.sum() / summary.people.sum(), 1e-6, 1 - 1e-6))
-        if name in summary.means and not self.binary(name):
+        if self.is_number(name):
             mean = float(known @ summary.means[name] / known.sum())
             inside = float(np.nan_to_num(summary.within[summary.index(name)]))
             variance = max(inside + float(known @ (summary.means[name] - mean) ** 2 / known.sum()), 1e-12)
@@ -264,37 +287,46 @@ class _Attack:
         else:
             share = self.counts(name).sum(axis=0) / self.counts(name).sum()
             out = np.log(share + 1e-9)[np.nan_to_num(x).astype(int)]
-        result: FloatArray = np.where(np.isnan(x), np.log1p(-there), out + np.log(there))
+        result: FloatArray = np.where(np.isnan(x), 0.0, out)
         return result
 
-    def attribute(self, name: str) -> AttributeRisk:
-        others = tuple(other for other in self.columns if other != name)
-        number = name in self.summary.means and not self.binary(name)
-        known = self.summary.people_with_value(name)
-        right = [self._right(name, self.posterior(who, others), self.values[name][who]) for who in (0, 1)]
-        there = self.values[name][0][~np.isnan(self.values[name][0])]
-        constant = float(np.median(there)) if number else float(np.bincount(there.astype(int)).argmax())
-        guess = _close(np.full(len(there), constant), there) if number else there == constant
-        if number:
-            mean = self.summary.means[name]
-            same = (
-                (mean == 0) | (mean == 1)
-                if mean.min() >= 0 and mean.max() <= 1
-                else np.zeros(len(mean), bool)
-            )
-        else:
-            same = self.counts(name).max(axis=1) == known
-        alike = float(same[known > 0].mean()) if (known > 0).any() else 0.0
-        return AttributeRisk(name, right[0], right[1], float(guess.mean()), alike, number)
+    def is_number(self, name: str) -> bool:
+        """Whether an estimate of the column is right if it is close."""
+        return name in self.summary.means and not self.binary(name)
 
-    def _right(self, name: str, weight: FloatArray, x: FloatArray) -> float:
+    def attribute(self, name: str) -> FloatArray:
+        """(attackers, 2) the shares of members and of controls whose value each attacker infers.
+
+        They weigh all groups by Bayes' rule, or take the most probable one.
+        """
+        others = tuple(other for other in self.columns if other != name)
+        known, right = self.summary.people_with_value(name), np.zeros((2, 2))
+        for who, x in enumerate(self.values[name]):
+            weight, there = self.posterior(who, others) * (known > 0), ~np.isnan(x)
+            nearest = (np.arange(len(known)) == weight.argmax(axis=1)[:, None]).astype(np.float64)
+            for attacker, each in enumerate((weight, nearest)):
+                if self.is_number(name):
+                    estimate = each @ self.summary.means[name] / np.maximum(each.sum(axis=1), 1e-300)
+                    correct = _close(estimate, x)
+                else:
+                    share = self.counts(name) / np.maximum(known, 1.0)[:, None]
+                    correct = (each @ share).argmax(axis=1) == x
+                right[attacker, who] = correct[there].mean() if there.any() else 0.0
+        return right
+
+    def guess_and_uniform(self, name: str) -> tuple[float, float]:
+        """The share of members with the most frequent value, or near the median, and of groups all alike."""
         known = self.summary.people_with_value(name)
-        weight, there = weight * (known > 0), ~np.isnan(x)
-        if name in self.summary.means and not self.binary(name):
-            estimate = weight @ self.summary.means[name] / np.maximum(weight.sum(axis=1), 1e-300)
-            return float(_close(estimate[there], x[there]).mean()) if there.any() else 0.0
-        share = self.counts(name) / np.maximum(known, 1.0)[:, None]
-        return float(((weight @ share).argmax(axis=1)[there] == x[there]).mean()) if there.any() else 0.0
+        there = self.values[name][0][~np.isnan(self.values[name][0])]
+        if self.is_number(name):
+            guess = _close(np.full(len(there), np.median(there)), there)
+            mean = self.summary.means[name]
+            share = mean.min() >= 0 and mean.max() <= 1
+            same = (mean == 0) | (mean == 1) if share else np.zeros(len(mean), dtype=np.bool_)
+        else:
+            guess = there == np.bincount(there.astype(int)).argmax()
+            same = self.counts(name).max(axis=1) == known
+        return float(guess.mean()), float(same[known > 0].mean()) if (known > 0).any() else 0.0
 
     def singled_out(self, rng: np.random.Generator) -> tuple[float, float]:
         """The share of predicates, made from rows of the table, that exactly one person fulfils."""
