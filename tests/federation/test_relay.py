@@ -13,7 +13,7 @@ from unpooled.data import Table
 from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError, LedgerError, QueryRefusedError, TooFewAnswersError
 from unpooled.federation import LocalFederation, Simulation
-from unpooled.federation.membership import AskMembers
+from unpooled.federation.member_tree import AskMembers
 from unpooled.federation.relay import relay_steps
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules

@@ -18,7 +18,7 @@ from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.summary_question import AskSummary
 from unpooled.data.summary_table import to_csv
 from unpooled.data.transforms import Affine
-from unpooled.federation.membership import AskMembers
+from unpooled.federation.member_tree import AskMembers
 from unpooled.privacy import PrivateQuestion
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.secure_sum.stage_messages import (

@@ -25,8 +25,7 @@ from unpooled.federation.provisioning import keys
 from unpooled.federation.provisioning.federation_folder import create
 from unpooled.federation.provisioning.supervisor import stop_supervisor
 from unpooled.protocol import codec
-from unpooled.site.log import Log, LogInUse
-from unpooled.site.log_handover import request_handover
+from unpooled.site.log import Log, LogInUse, request_handover
 from unpooled.site.session import ANSWERING, MembershipFile, SiteSession, SiteSettings
 from unpooled.storage.file_locks import is_locked, lock_owner
 

@@ -15,7 +15,7 @@ from unpooled.app.cli import app
 from unpooled.errors import PolicyError
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.member_session import open_session
-from unpooled.federation.membership import AskMembers, TreeError
+from unpooled.federation.member_tree import AskMembers, TreeError
 from unpooled.federation.provisioning.enrolment import Enrolment, _write, invite
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.provisioning.member_keys import known_members, member_claim, verified_claim
@@ -23,9 +23,9 @@ from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.federation.relay import downstream as downstream_module
 from unpooled.federation.relay import forwarder as forwarder_module
 from unpooled.federation.relay.forwarder import Forwarder
+from unpooled.federation.relay.relay_folder import RelaySettings
 from unpooled.federation.relay.relay_policy import TEMPLATE, DownstreamRules, RelayPolicy, parse_relay_policy
-from unpooled.federation.relay.relay_session import OpenRelay
-from unpooled.federation.relay.relay_settings import RelaySettings, forwarded_terms
+from unpooled.federation.relay.relay_session import OpenRelay, forwarded_terms
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum.crypto import Identity

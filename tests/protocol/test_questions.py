@@ -16,7 +16,7 @@ from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.summary_question import AskSummary
 from unpooled.data.table import Table
 from unpooled.errors import CodecError, InputError, ReplyError
-from unpooled.federation.membership import AskMembers
+from unpooled.federation.member_tree import AskMembers
 from unpooled.optimality.bounds import AskBounds
 from unpooled.optimality.questions import AskNode
 from unpooled.privacy.dp.noise import SimulatedAccountant

@@ -11,7 +11,7 @@ import unpooled
 from unpooled.algorithms import METHODS
 from unpooled.data.summary_question import AskSummary
 from unpooled.errors import QueryRefusedError
-from unpooled.federation.membership import AskMembers
+from unpooled.federation.member_tree import AskMembers
 from unpooled.privacy.secure_sum.stage_messages import STAGES
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import STAGE, Part, Request, RequestId

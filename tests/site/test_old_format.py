@@ -18,7 +18,7 @@ from unpooled.app.cli import app
 from unpooled.errors import InputError, LedgerError, PolicyError
 from unpooled.site.audit.overview import read
 from unpooled.site.backup import backup, is_backup_source, restore
-from unpooled.site.folder_format import check_folder_format
+from unpooled.site.folder_consistency import check_folder_format
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log, verify
 from unpooled.site.log_files import lines, tail

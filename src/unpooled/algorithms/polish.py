@@ -6,7 +6,6 @@ exact round then moves the centres to the means of the rows, which recovers most
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -91,5 +90,5 @@ class Polish(Wrapper[PolishState]):
     def finished(self, state: PolishState) -> bool:
         return self._found(state) and (0 if state.exact is None else state.exact.number) >= self.rounds
 
-    def ran_out(self, state: Any) -> bool:
+    def ran_out(self, state: PolishState) -> bool:
         return self.inner.ran_out(state.inner)

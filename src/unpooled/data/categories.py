@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from unpooled.data.column_kinds import NUMBER
+from unpooled.data.missing_values import more_frequent
 from unpooled.data.schema import Schema, some
 from unpooled.data.transforms import Category
 from unpooled.errors import SchemaMismatchError
@@ -52,7 +53,7 @@ def one_hot(
     sizes = np.append(counts[keep], rest) if rest > 0 else counts[keep]
     if len(sizes) < 2:
         return None
-    fill = int(np.argmax(sizes))
+    fill = more_frequent(sizes)
     filled = sizes.copy()
     filled[fill] += max(n - sizes.sum(), 0.0)
     share = filled / filled.sum()

@@ -1,7 +1,12 @@
-"""The preparation that keeps missing values missing: clusters are then made from the observed values.
+"""Missing values: whether they are filled, kept or dropped, and by what they are filled.
 
-``Preparation`` (transforms.py) fills them instead, with the mean or the most frequent category over all
-sites; schema_agreement.py agrees on these and on the choice between filling, keeping and dropping.
+They are filled (imputed) with one value per column, on which all sites agree:
+
+- a number with the centre of its scale: the mean, or with ``--scale robust`` the median (column_scales.py);
+- a number with two values, and a category, with the more frequent one (``more_frequent``).
+
+``Preparation`` (transforms.py) writes these values into the rows, or drops incomplete rows.
+``PreparationWithMissing`` keeps them missing: clusters are then made from the observed values.
 """
 
 from dataclasses import dataclass
@@ -14,6 +19,27 @@ from unpooled.data.table import Table
 from unpooled.data.transforms import Number, Preparation, Shaped
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.typing import BoolArray, FloatArray, IntArray
+
+MISSING = ("auto", "keep", "fill", "drop", "refuse")  # the option --missing
+MANY = 0.05  # share of missing cells above which "auto" keeps them missing, up to which it fills them
+
+
+def decided(missing: str, share: float) -> str:
+    """Return the option, with "auto" decided by the share of cells that are missing.
+
+    >>> [decided("auto", share) for share in (0.01, 0.2)], decided("drop", 0.2)
+    (['fill', 'keep'], 'drop')
+    """
+    return ("keep" if share > MANY else "fill") if missing == "auto" else missing
+
+
+def more_frequent(rows: FloatArray) -> int:
+    """Return the place of the value that most rows have: a missing value is filled with it.
+
+    >>> more_frequent(np.array([3.0, 8.0, 1.0]))
+    1
+    """
+    return int(np.argmax(rows))
 
 
 @dataclass(frozen=True, eq=False)

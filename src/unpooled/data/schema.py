@@ -15,8 +15,8 @@ import numpy as np
 from unpooled.data.bounded_table import BoundedTable
 from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, TEXT
 from unpooled.data.summary_table import OTHER, SummaryTable, category_indices, plain_number
-from unpooled.data.table import Table
-from unpooled.data.transforms import complete, side_by_side
+from unpooled.data.table import Table, side_by_side
+from unpooled.data.transforms import complete
 from unpooled.errors import InputError
 from unpooled.protocol.consistency import ReportedTotals
 from unpooled.protocol.declarations import Count, Numbers, Point, Setting, Sum, Text, Value

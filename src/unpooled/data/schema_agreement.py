@@ -3,8 +3,8 @@
 Columns must be the same at every site, or those that all have in common are taken, or all. Numbers are
 standardised by two totals, as scikit-learn's SimpleImputer and StandardScaler would on the pooled table. A
 categorical column becomes one-hot over the categories that sites name, scaled so that the whole column has
-the variance of one number. Where many cells are missing they stay so, and scales are those of the observed
-cells.
+the variance of one number. Where many cells are missing they stay so (missing_values.py), and scales are
+those of the observed cells.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from unpooled.data.column_scales import (
     shaped,
     standard_scale,
 )
-from unpooled.data.missing_values import PreparationWithMissing
+from unpooled.data.missing_values import MISSING, PreparationWithMissing, decided, more_frequent
 from unpooled.data.plausibility import constant_somewhere, long_tails, odd_units
 from unpooled.data.schema import (
     AskColumns,
@@ -209,8 +209,6 @@ def _sizes_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
 
 
 SCALES = ("standard", *SHAPES, "min-max", "none")
-MISSING = ("auto", "keep", "fill", "drop", "refuse")
-MANY = 0.05  # share of missing cells above which "auto" keeps them missing, up to which it fills them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -314,7 +312,9 @@ def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOpti
         preparation_options.max_categories,
         preparation_options.outcomes,
     )
-    preparation_options = _decided(plan, schemas, preparation_options)
+    rows = np.array([float(schemas[site].rows[0]) for site in plan.sites])
+    missing = decided(preparation_options.missing, plan.share_missing(rows))
+    preparation_options = replace(preparation_options, missing=missing)
     warnings = list(plan.warnings)
     if plan.empty:
         warnings += empty_column_warnings(plan, preparation_options)
@@ -400,17 +400,6 @@ def _prepared(
     return agreement
 
 
-def _decided(
-    plan: ColumnPlan, schemas: Mapping[SiteId, Schema], preparation_options: PreparationOptions
-) -> PreparationOptions:
-    """The options with a decision about missing cells: "auto" keeps them if there are many."""
-    if preparation_options.missing != "auto":
-        return preparation_options
-    rows = np.array([float(schemas[s].rows[0]) for s in plan.sites])
-    many = plan.share_missing(rows) > MANY
-    return replace(preparation_options, missing="keep" if many else "fill")
-
-
 def _as_categories(
     plan: ColumnPlan, preparation_options: PreparationOptions
 ) -> dict[str, tuple[float, float]]:
@@ -451,7 +440,8 @@ def _agreed(
         if name in plan.two_values:
             low, high = plan.two_values[name]
             share, known = min(max((mean - low) / (high - low), 0.0), 1.0), float(first.count[j])
-            columns[name] = Binary.from_share(name, low, high, share, known if keep else n, known)
+            fill = (low, high)[more_frequent(np.array([1 - share, share]))]
+            columns[name] = Binary.from_share(name, low, high, share, fill, known if keep else n, known)
             if not 0 < share < 1:
                 left_out.append((name, f"constant ({mean:.6g})"))
                 del columns[name]

@@ -194,3 +194,14 @@ def called(name: str) -> str:
     ('column age', 'column 3')
     """
     return name if is_unnamed(name) else f"column {name}"
+
+
+def side_by_side(columns: list[int]) -> Any:
+    """Return an index of columns; a slice if they are adjacent, so that none is copied.
+
+    >>> side_by_side([2, 3, 4]), side_by_side([2, 4])
+    (slice(2, 5, None), [2, 4])
+    """
+    if columns and columns == list(range(columns[0], columns[0] + len(columns))):
+        return slice(columns[0], columns[0] + len(columns))
+    return columns

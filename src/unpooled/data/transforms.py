@@ -2,7 +2,7 @@
 
 ``Affine`` shifts and scales the columns of an array. ``Preparation`` turns a table into numbers: it fills
 missing values or drops their rows, scales numbers, and encodes categories as one column each; it is saved
-with the model. ``missing_values.PreparationWithMissing`` leaves missing values missing.
+with the model. By what missing values are filled, and how they are kept, is in missing_values.py.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from unpooled.data.bounded_table import BoundedTable
 from unpooled.data.column_kinds import NUMBER
 from unpooled.data.summary_table import SummaryTable, plain_number
-from unpooled.data.table import Table, empty
+from unpooled.data.table import Table, empty, side_by_side
 from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol.messages import Message
 from unpooled.protocol.site_batch import repeated
@@ -130,9 +130,10 @@ class Binary(Number):
     high: float
 
     @classmethod
-    def from_share(cls, name: str, low: float, high: float, share: float, rows: float, known: float) -> Self:
+    def from_share(
+        cls, name: str, low: float, high: float, share: float, fill: float, rows: float, known: float
+    ) -> Self:
         """Return the column in which ``share`` of the ``known`` rows with a value have the higher one."""
-        fill = high if share > 0.5 else low
         share = (share * known + (rows - known) * (fill == high)) / max(rows, 1.0)
         span = high - low
         return cls(name, fill, low + span * share, span * float(np.sqrt(share * (1 - share))), low, high)
@@ -351,17 +352,6 @@ class Preparation(Transform):
     def kinds(self) -> dict[str, str]:
         """The kind of every column that a new table must have."""
         return {c.name: NUMBER if isinstance(c, Number) else "category" for c in self.columns}
-
-
-def side_by_side(columns: list[int]) -> Any:
-    """Return an index of columns; a slice if they are adjacent, so that none is copied.
-
-    >>> side_by_side([2, 3, 4]), side_by_side([2, 4])
-    (slice(2, 5, None), [2, 4])
-    """
-    if columns and columns == list(range(columns[0], columns[0] + len(columns))):
-        return slice(columns[0], columns[0] + len(columns))
-    return columns
 
 
 def complete(raw: npt.NDArray[Any]) -> BoolArray:

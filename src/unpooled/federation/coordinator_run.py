@@ -21,6 +21,7 @@ from unpooled.federation.run_history import BEGUN, append_event
 from unpooled.federation.table_transfer import TABLES, TableTransfer
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.protocol.algorithm import Algorithm
 from unpooled.protocol.exchange import Transport
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.protocol.run_loop import RoundRecord, run
@@ -36,7 +37,7 @@ class RunTask(Message):
     """The task of a run, as the coordinator's process receives it."""
 
     run: str  # its name
-    algorithm: Any
+    algorithm: Algorithm[Any]
     sites: tuple[SiteId, ...]
     seed: int
     quorum: float

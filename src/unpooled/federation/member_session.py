@@ -4,8 +4,8 @@ from pathlib import Path
 
 import unpooled.algorithms
 import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
+from unpooled.federation.relay.relay_folder import RelaySettings, is_relay
 from unpooled.federation.relay.relay_session import OpenRelay
-from unpooled.federation.relay.relay_settings import RelaySettings, is_relay
 from unpooled.site.session import SETTINGS, MembershipFile, RunTerms, SiteSession, SiteSettings
 
 

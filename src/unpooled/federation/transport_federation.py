@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from unpooled.errors import CodecError, ReplyError
-from unpooled.federation.membership import Membership
+from unpooled.federation.member_tree import MemberTree
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.privacy.secure_sum.stage_messages import AskMasked
 from unpooled.protocol import codec
@@ -122,7 +122,7 @@ class TransportFederation(Federation):
         self.sites = tuple(sorted(transport.sites))
         self.federations = tuple(federations)
         tree = federations or any((keys or {}).values())
-        self._membership = Membership(transport, keys or {}, federations) if tree else None
+        self._tree = MemberTree(transport, keys or {}, federations) if tree else None
         self.exact_sums, self.secure = exact_sums, secure is not None
         self._sign, self._on_new_heads = sign, on_new_heads
         self.log_heads: dict[SiteId, str] = dict(log_heads or {})
@@ -142,9 +142,9 @@ class TransportFederation(Federation):
         if self._secure_sums is not None:
             request_id = self._secure_sums.with_run_id(request_id)
         before = 0
-        if self._membership is not None:
-            before = int(self._membership.needs_exchange(request_id.run))
-            self._unanswered = self._membership.unanswered(request_id)
+        if self._tree is not None:
+            before = int(self._tree.needs_exchange(request_id.run))
+            self._unanswered = self._tree.unanswered(request_id)
         if self._secure_sums is not None:
             self._secure_sums.begin(request_id)
             if any(ask.verb == "total" for ask in asks):
@@ -163,7 +163,7 @@ class TransportFederation(Federation):
 
     def members(self, request_id: RequestId, ancestors: tuple[str, ...]) -> tuple[str, ...]:
         """Return the fingerprints of the keys of all members, for the federation above."""
-        return () if self._membership is None else self._membership.keys(request_id, ancestors)
+        return () if self._tree is None else self._tree.keys(request_id, ancestors)
 
     def _exchange(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, tuple[Reply, ...]]:
         requests = {

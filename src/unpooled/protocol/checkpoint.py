@@ -8,10 +8,10 @@ the old file or the new one.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from unpooled.errors import CheckpointError, CodecError
 from unpooled.protocol import codec
+from unpooled.protocol.algorithm import State
 from unpooled.protocol.messages import Message
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import FloatArray, IntArray
@@ -28,7 +28,7 @@ class Checkpoint(Message):
     sites: tuple[str, ...]
     seed: int
     round: int
-    state: Any
+    state: State
     figures: FloatArray  # (rounds, 2): movement, inertia
     exchanges: IntArray  # (rounds,)
     answered: tuple[tuple[tuple[str, ...], IntArray], ...]  # distinct (sites, (sites, 2) numbers and bytes)

@@ -22,7 +22,7 @@ class Transform(Message, abstract=True):
         """True if no row is left out because of its values."""
         return False
 
-    def check(self, X: Any) -> None:
+    def check(self, X: object) -> None:
         """Raise QueryRefusedError unless it suits the columns of ``X``: single rows must not make it fail."""
 
     def apply(self, X: Rows) -> Rows:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from unpooled.errors import InputError
-from unpooled.site.folder_format import check_folder_format
+from unpooled.site.folder_consistency import check_folder_format
 from unpooled.site.folder_place import PLACE, only_id
 from unpooled.site.study_store import FEDERATIONS
 from unpooled.storage.account import account

@@ -16,9 +16,8 @@ from unpooled.errors import InputError, PolicyError
 from unpooled.site.audit_log import AuditLog
 from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import EXPORT, NOTICE, LogInUse
+from unpooled.site.log import EXPORT, NOTICE, POLL_SECONDS, LogInUse, locked_log, request_handover
 from unpooled.site.log_files import parsed, tail
-from unpooled.site.log_handover import POLL_SECONDS, locked_log, request_handover
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy
 from unpooled.site.signed_file import (

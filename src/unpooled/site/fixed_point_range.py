@@ -8,6 +8,7 @@ site therefore refuses both by public facts: the question, and the sizes that th
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
@@ -21,9 +22,10 @@ from unpooled.errors import InputError, QueryRefusedError
 from unpooled.protocol import codec
 from unpooled.protocol.declarations import Box, Centers, Numbers, Point, Setting, declared_fields
 from unpooled.protocol.exchange import Part
+from unpooled.protocol.messages import Question
 from unpooled.protocol.site_batch import SiteBatch
 from unpooled.protocol.transform import Transform
-from unpooled.typing import FloatArray
+from unpooled.typing import FloatArray, Rows
 
 COARSEST = 2.0**30  # unit or scale, over the size of the values
 NOTHING = 2.0**200  # the same from which on all sums of the column are 0, at every site
@@ -49,10 +51,15 @@ class FixedPointRange:
     contributes nothing at any site is the way to leave a column out, and is answered.
     """
 
-    def __init__(self, X: Any) -> None:
-        self._sizes = stated_sizes(X)
+    def __init__(self, X: Rows | Table | SummaryTable) -> None:
+        self._rows = X
         self._names: tuple[str, ...] = X.names if isinstance(X, Table | SummaryTable) else ()
         self._width = X.shape[1] if isinstance(X, np.ndarray) else 0
+
+    @cached_property
+    def _sizes(self) -> dict[str | int, float]:
+        """The stated sizes; a run without secure sums never needs them."""
+        return stated_sizes(self._rows)
 
     def __call__(self, part: Part) -> None:
         """Check one part of a secure sum, before it is answered."""
@@ -130,7 +137,7 @@ class FixedPointRange:
             yield _Column(j, self._size(j), float(shift[j]), float(scale[j]))
 
 
-def _numbers(question: Any) -> Iterator[FloatArray]:
+def _numbers(question: Question[Any]) -> Iterator[FloatArray]:
     """All numbers of a question except the origins and units of columns, which have sizes."""
     if isinstance(question, AskColumns):
         return
@@ -141,7 +148,7 @@ def _numbers(question: Any) -> Iterator[FloatArray]:
             yield np.array([value])
 
 
-def stated_sizes(X: Any) -> dict[str | int, float]:
+def stated_sizes(X: Rows | Table | SummaryTable) -> dict[str | int, float]:
     """Return the root mean square of every numeric column, rounded as in a schema, by name or position.
 
     For a column of a summary table without a stated size (all means between 0 and 1) it is a power of 1000.
@@ -152,14 +159,17 @@ def stated_sizes(X: Any) -> dict[str | int, float]:
             part = X / np.where(largest > 0, largest, 1.0)  # squares of X itself may overflow
             sizes = np.round(4 * np.log10(largest * np.sqrt(np.mean(part**2, axis=0)))) / 4
         return {j: float(10**size) for j, size in enumerate(sizes)}
-    # the site asks itself, at its own opening, so that the sizes are those of its schema; nothing leaves
-    schema = AskSchema().answer(SiteBatch(X, np.array([0, len(X)]), None, None))
+    # the site asks itself, so that the sizes are those of its schema; nothing leaves
+    batch = SiteBatch(X, np.array([0, len(X)]), None, None)  # type: ignore[arg-type]  # a table, for a schema
+    schema = AskSchema().answer(batch)
     sizes_by_name: dict[str | int, float] = {
         name: float(10 ** (np.round(4 * size) / 4))
         for name, size in zip(schema.names, schema.size, strict=True)
         if not np.isnan(size)
     }
-    for name in X.means if isinstance(X, SummaryTable) else ():
+    if not isinstance(X, SummaryTable):
+        return sizes_by_name
+    for name in X.means:
         if name not in sizes_by_name and (present := X.people_with_value(name) > 0).any():
             mean = float(np.sqrt(np.mean(X.means[name][present] ** 2)))
             sizes_by_name[name] = 1000.0 ** np.floor(np.log10(mean) / 3) if mean > 0 else 0.0

@@ -2,7 +2,9 @@
 
 Every line of the log names the last link of the ledger and of the registry, and their links name the head of
 the log (``chained_file``). The registry names the summary table and every erasure. A file that was lost, cut,
-edited or replaced by an older one is therefore found by another one, and the site does not answer.
+edited or replaced by an older one is therefore found by another one, and the site does not answer. Before
+anything is read, ``check_folder_format`` refuses a folder of another format, which nobody may take for an
+empty one.
 """
 
 import contextlib
@@ -12,13 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import LedgerError
-from unpooled.site.chained_file import ChainedFile
+from unpooled.site.chained_file import ChainedFile, check_file_format
 from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import CONTINUED, Log
-from unpooled.site.log_files import lines, parsed, protections, tail
+from unpooled.site.log_files import check_log_format, lines, parsed, protections, segments, tail
 from unpooled.site.people_register import Registry, entries_back
 from unpooled.site.study_store import check_approved
+from unpooled.storage.file_format import format_error
+
+_EARLIER = ("copy*/about.json", "engine/startup")  # files before format 1: summary table, federation
+_CHAINED = {"ledger.sqlite": "ledger", "registry.sqlite": "registry"}
+
+
+def check_folder_format(folder: Path) -> None:
+    """Raise LedgerError if a file in the folder has another format, or is where this release does not look.
+
+    The descriptions of summary tables and the studies are checked when they are read.
+    """
+    if any(found for pattern in _EARLIER for found in folder.glob(pattern)):
+        raise LedgerError(f"{folder}: the folder of a site has {format_error(None)}")
+    for file in segments(folder / "log.jsonl"):
+        if file.exists():
+            check_log_format(file)
+    for name, what in _CHAINED.items():
+        if (folder / name).exists():
+            check_file_format(folder / name, what)
 
 
 def check_site_folder(

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import InputError
-from unpooled.site.log import MOVED
+from unpooled.site.log import MOVED, locked_log
 from unpooled.site.log_files import segments
-from unpooled.site.log_handover import locked_log
 from unpooled.site.study_store import FEDERATIONS
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import create_atomically, write_atomically

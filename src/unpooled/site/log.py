@@ -8,6 +8,8 @@ head is sent with every answer, the coordinator keeps and countersigns it (lines
 A large log is rotated: the file is kept under the name ``log-FIRST-LAST.jsonl``, and a new one goes on with
 the same chain. Its first line, of the kind ``continued``, names the file before it and that file's digest.
 
+The log has one writer. A process that answers hands it over to one that waits (``locked_log``).
+
 Payloads bypass the JSON encoder (``Base64Payload``): a line with a payload of 1 MB takes 2 ms instead of 8.
 """
 
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +42,8 @@ EXPORT = "export"  # the kind of lines that record a summary file
 NOTICE = "notice"  # the kind of lines that record a deletion notice
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY, MOVED, EXPORT, NOTICE)
 ROTATE_BYTES = 64 << 20  # bytes from which on a log is rotated when it is opened
+POLL_SECONDS = 0.2  # between checks whether another process requests the log
+FRESH = 2.0  # seconds for which a request for the log, or a sign of work, counts; it is repeated
 _CARRIED = (  # by the first line after a rotation
     *("site", "policy", "protection", "summary", "study", "federation", "authority"),
     *("ledger", "registry"),
@@ -318,6 +323,56 @@ class Log:
                     "it continues."
                 )
         return int(first["seq"]) - 1, str(first.get("prev"))
+
+
+# ---------------------------------------------------------------- the hand-over to another process
+
+
+def handover_file(folder: Path) -> Path:
+    """The file that a process touches while it waits for the log."""
+    return folder / "log.jsonl.handover"
+
+
+def request_handover(folder: Path) -> None:
+    """Ask for the log. On a full disk the request fails, and only the end of the other process helps."""
+    with contextlib.suppress(OSError):
+        handover_file(folder).touch()
+
+
+def handover_requested(folder: Path) -> bool:
+    """True if another process waits for the log."""
+    return is_fresh(handover_file(folder))
+
+
+def is_fresh(file: Path) -> bool:
+    """True if a process has just touched a file, to request the log or to signal that it is at work."""
+    try:
+        return time.time() - file.stat().st_mtime < FRESH
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def locked_log(folder: Path, what: str, patience: float = 15.0) -> Iterator[Log]:
+    """The site's log, for a few lines; a process that answers hands it over. LogInUse if it is not free."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            log = Log(folder / "log.jsonl", what)
+            break
+        except LogInUse:
+            if time.monotonic() > until:
+                raise
+            request_handover(folder)
+            time.sleep(POLL_SECONDS / 2)
+    handover_file(folder).unlink(missing_ok=True)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+# ---------------------------------------------------------------- checks of the chain
 
 
 @dataclass(frozen=True)

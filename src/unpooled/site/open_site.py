@@ -149,18 +149,19 @@ def open_site(
     only_secure = policy.aggregation.secure == "required" or (study is not None and study.secure)
     rows = _from_rows(table, policy, weights, only_secure=only_secure)  # before any file is made
     with ExitStack() as opened:
-        log = None if home is None else _open_log(home, what)
+        tables = None if home is None else _recovered(home)
+        log = None if tables is None else _open_log(tables.folder, what)
         if log is not None:
             opened.callback(log.close)
         federation = "" if authority is None else authority.hex()
         ledger = Ledger(None if home is None else home / "ledger.sqlite", name, federation)
         opened.callback(ledger.close)
-        if home is not None and log is not None:
-            _check_folder(home, log, ledger, policy, study)
-        if rows is not None and home is not None:
-            _check_rows_allowed(home, policy.protect.mode)
+        if tables is not None and log is not None:
+            _check_folder(tables, log, ledger, policy, study)
+        if rows is not None and tables is not None:
+            _check_rows_allowed(tables, policy.protect.mode)
         erasures = ErasureGuard(None if home is None else home / ERASURES)  # before the table is read
-        source = _from_summary(table, policy, home) if rows is None else rows
+        source = _from_summary(table, policy, tables) if rows is None else rows
         recorder = AuditLog(
             name,
             policy,
@@ -275,19 +276,27 @@ def _fingerprint(home: Path | None) -> str:
     return fingerprint_in(home)
 
 
-def _open_log(home: Path, what: str) -> Log:
-    """The log of a site, locked, after a change of the summary table that a kill cut off was finished."""
+def _recovered(home: Path) -> SummaryFolder:
+    """The summary tables in a site's folder; a change of them that a kill cut off is finished first."""
     check_place(home)
-    SummaryFolder(home).recover()
+    tables = SummaryFolder(home)
+    tables.recover()
+    return tables
+
+
+def _open_log(home: Path, what: str) -> Log:
+    """The log of a site, locked."""
     home.mkdir(parents=True, exist_ok=True)
     return Log(home / "log.jsonl", what)
 
 
-def _check_folder(home: Path, log: Log, ledger: Ledger, policy: Policy, study: StudyGuard | None) -> None:
+def _check_folder(
+    tables: SummaryFolder, log: Log, ledger: Ledger, policy: Policy, study: StudyGuard | None
+) -> None:
     """Raise LedgerError unless the files in the site's folder belong together (``check_site_folder``)."""
-    place, table = SummaryFolder(home), ""
-    if policy.protect.mode == "summary" and place.exists and place.registered and place.approved:
-        table = place.digest
+    home, table = tables.folder, ""
+    if policy.protect.mode == "summary" and tables.exists and tables.registered and tables.approved:
+        table = tables.digest
     bound = "" if study is None else study.digest
     with Registry.open(home) if table or (home / REGISTRY).exists() else nullcontext() as registry:
         check_site_folder(home, log, ledger, registry, mode=policy.protect.mode, table=table, study=bound)
@@ -376,14 +385,13 @@ def _groups_of_rows(table: Table | Rows, policy: Policy, weights: FloatArray | N
     return AnswerSource.from_summary(groups)._replace(groups=groups, raw=rows)
 
 
-def _check_rows_allowed(home: Path, mode: str) -> None:
+def _check_rows_allowed(tables: SummaryFolder, mode: str) -> None:
     """Raise LedgerError if the site may not answer from rows: after an erasure, or after a summary table."""
-    place = SummaryFolder(home)
-    place.check_nobody_erased(f'mode = "{mode}", which answers from rows,')
-    if mode == "dp" and place.exists:
+    tables.check_nobody_erased(f'mode = "{mode}", which answers from rows,')
+    if mode == "dp" and tables.exists:
         raise LedgerError(
-            f'{home}: the folder has a summary table, and the policy has mode = "dp". Set the policy back to '
-            'mode = "summary".'
+            f'{tables.folder}: the folder has a summary table, and the policy has mode = "dp". Set the '
+            'policy back to mode = "summary".'
         )
 
 
@@ -415,25 +423,25 @@ def _declared(table: Table | Rows, policy: Policy) -> Table | Rows:
     return table
 
 
-def _from_summary(table: TableLike | None, policy: Policy, home: Path | None) -> AnswerSource:
+def _from_summary(table: TableLike | None, policy: Policy, tables: SummaryFolder | None) -> AnswerSource:
     """The summary table that a site answers from; LedgerError if it might contain somebody who was erased."""
-    source = AnswerSource.from_summary(*_summary(table, policy, home))
-    if home is not None and not SummaryFolder(home).registered:
-        SummaryFolder(home).check_nobody_erased("a summary table without a person column")
+    source = AnswerSource.from_summary(*_summary(table, policy, tables))
+    if tables is not None and not tables.registered:
+        tables.check_nobody_erased("a summary table without a person column")
     return source
 
 
-def _summary(table: TableLike | None, policy: Policy, home: Path | None) -> tuple[SummaryTable, str]:
+def _summary(table: TableLike | None, policy: Policy, kept: SummaryFolder | None) -> tuple[SummaryTable, str]:
     """The summary table in the folder, or a new one, and its digest; NotApprovedError if not approved."""
     settings = policy.protect.settings()
-    if home is None:
+    if kept is None:
         if table is None:
             raise InputError("there is neither a table nor a folder with a summary table. Give one of them.")
         check_declared(policy, settings.consumption)
         settings.check_people_declared()
         summary = microaggregate(as_table(table), settings)
         return summary, summary.digest
-    kept = SummaryFolder(home)
+    home = kept.folder
     if not kept.exists:
         if table is None:
             raise InputError(f"{home}: there is no summary table. Make one with unpooled site summarize.")

@@ -21,13 +21,14 @@ from unpooled.protocol.messages import Message, SiteId
 from unpooled.site.endpoint import Endpoint, PendingDecision
 from unpooled.site.folder_place import FolderMovedError
 from unpooled.site.guards import file_state
-from unpooled.site.log import LogInUse, lock_owner_file
-from unpooled.site.log_handover import (
+from unpooled.site.log import (
     FRESH,
     POLL_SECONDS,
+    LogInUse,
     handover_file,
     handover_requested,
     is_fresh,
+    lock_owner_file,
     request_handover,
 )
 from unpooled.site.open_site import open_site

@@ -12,9 +12,8 @@ from typing import Any
 
 from unpooled.errors import InputError, LedgerError
 from unpooled.protocol.messages import SiteId
-from unpooled.site.log import STUDY, Log
+from unpooled.site.log import STUDY, Log, locked_log
 from unpooled.site.log_files import parsed, tail
-from unpooled.site.log_handover import locked_log
 from unpooled.site.study import Study
 from unpooled.storage.account import account
 from unpooled.storage.atomic_files import write_atomically

@@ -33,8 +33,7 @@ from unpooled.privacy.microaggregation.summarize import FirstSummary, Progress, 
 from unpooled.site import people_register
 from unpooled.site.erasures import ERASURES as ERASURES
 from unpooled.site.erasures import Erasures
-from unpooled.site.folder_consistency import check_registry
-from unpooled.site.folder_format import check_folder_format
+from unpooled.site.folder_consistency import check_folder_format, check_registry
 from unpooled.site.log import entries
 from unpooled.site.people_register import Registry
 from unpooled.storage.account import account
@@ -47,7 +46,7 @@ SUMMARY = "summary"  # the subfolder of the table in use
 SECOND_TABLE = "a second unrelated table without a bound"  # the officer types this to make a second table
 
 
-def _digest(table: SummaryTable, settings: Any) -> str:
+def _digest(table: SummaryTable, settings: object) -> str:
     return sha256(f"{table.digest} {json.dumps(settings, sort_keys=True)}".encode()).hexdigest()
 
 

@@ -8,7 +8,7 @@ in a flat federation. From there the relay moves its members' prices by the bund
 question. A relay of one site forwards its prices unchanged: the chain of the paper is a tree of such relays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
@@ -21,7 +21,7 @@ from unpooled.algorithms.dual.dual_state import Evaluations
 from unpooled.optimality.questions import AskNode, NodeSolution
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import Federation, Replies, RequestId
-from unpooled.protocol.messages import SiteId
+from unpooled.protocol.messages import Question, SiteId
 from unpooled.protocol.partial_sum import PartialSum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
 from unpooled.protocol.suppression import ContributorCounts
@@ -164,7 +164,7 @@ class DualRelay:
         request_id: RequestId,
         members: tuple[SiteId, ...],
         place: int,
-        question: Any,
+        question: Question[Any] | Callable[[SiteId], Question[Any]],
         transform: Transform | None,
     ) -> Replies[Any]:
         """Ask every member one question, at the index in the exchange that it has above."""

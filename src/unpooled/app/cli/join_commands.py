@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.federation.provisioning.site_folder import SiteFolder
     from unpooled.federation.provisioning.site_membership import SiteMembership
-    from unpooled.federation.relay.relay_settings import RelaySettings
+    from unpooled.federation.relay.relay_folder import RelaySettings
     from unpooled.site.session import SiteSettings
 
 Rows = Annotated[str | None, typer.Option("--data", help=ROWS)]

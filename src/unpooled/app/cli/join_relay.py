@@ -11,7 +11,7 @@ from unpooled.html.formatting import counted
 if TYPE_CHECKING:
     from unpooled.federation.provisioning.federation_folder import FederationFolder
     from unpooled.federation.provisioning.site_folder import SiteFolder
-    from unpooled.federation.relay.relay_settings import RelaySettings
+    from unpooled.federation.relay.relay_folder import RelaySettings
 
 
 def checked_relay(
@@ -67,7 +67,7 @@ def checked_relay(
 
 def new_relay_settings(place: "SiteFolder", downstream: "FederationFolder") -> "RelaySettings":
     """Write and return the settings of a federation that takes part; enrolment reads them."""
-    from unpooled.federation.relay.relay_settings import RelaySettings
+    from unpooled.federation.relay.relay_folder import RelaySettings
 
     RelaySettings("", str(downstream.path), str(place.path)).write()
     return place.relay_settings

@@ -343,7 +343,7 @@ def dpia(
 
 def check_folder(folder: Path) -> None:
     """Raise InputError unless the folder exists, and LedgerError if it has another format."""
-    from unpooled.site.folder_format import check_folder_format
+    from unpooled.site.folder_consistency import check_folder_format
 
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")

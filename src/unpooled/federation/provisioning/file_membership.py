@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from unpooled.errors import InputError
-from unpooled.federation.relay.relay_settings import is_relay
+from unpooled.federation.relay.relay_folder import is_relay
 from unpooled.site.folder_place import record_place, recorded_place
 from unpooled.site.ledger import Ledger
 from unpooled.site.session import SETTINGS, SiteSettings

@@ -10,8 +10,8 @@ from unpooled.federation.provisioning.invitations import Invitation
 from unpooled.federation.provisioning.keys import authority_fingerprint
 from unpooled.federation.provisioning.names import check_path
 from unpooled.federation.provisioning.site_membership import INVITATION, SiteMembership
-from unpooled.federation.relay.relay_settings import RelaySettings, is_relay
-from unpooled.site.folder_format import check_folder_format
+from unpooled.federation.relay.relay_folder import RelaySettings, is_relay
+from unpooled.site.folder_consistency import check_folder_format
 from unpooled.site.folder_place import check_links, check_place, record_place
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log

@@ -17,7 +17,7 @@ from typing import Any
 
 from unpooled.federation import die_with_parent
 from unpooled.federation.coordinator_run import ForwardTask, append_log_heads, last_log_heads
-from unpooled.federation.membership import TreeError
+from unpooled.federation.member_tree import TreeError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.follow_run import is_followed
 from unpooled.federation.provisioning.member_keys import known_members

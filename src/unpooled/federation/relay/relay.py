@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from unpooled.data.schema import AskSchema
 from unpooled.errors import InputError
 from unpooled.federation.local_federation import LocalFederation
-from unpooled.federation.membership import AskMembers
+from unpooled.federation.member_tree import AskMembers
 from unpooled.federation.relay.members_summary import (
     MembersAnswerStep,
     MembersSummary,

@@ -8,7 +8,6 @@ import tomllib
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from unpooled.data.merged_schema import COLUMNS
 from unpooled.errors import InputError, PolicyError
@@ -115,7 +114,7 @@ class RelayRules:
         if self.columns not in COLUMNS:
             raise InputError(f"columns must be one of {', '.join(COLUMNS)}, got {self.columns!r}")
         for name in self.forwarded:
-            question: Any = codec.class_named(name)
+            question = codec.class_named(name)
             if question is None or not issubclass(question, Question):
                 raise InputError(f"forwarded: there is no question {name!r}")
             if not issubclass(question.reply_type(), Summable) and question is not AskNode:

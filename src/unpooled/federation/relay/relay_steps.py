@@ -14,12 +14,12 @@ from unpooled.algorithms.dual.relay_node import DualRelay
 from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import QueryRefusedError, SchemaMismatchError, TooFewAnswersError, UnpooledError
-from unpooled.federation.membership import AskMembers, Members, TreeError
+from unpooled.federation.member_tree import AskMembers, Members, TreeError
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.optimality.questions import AskNode, NodeSolution
 from unpooled.privacy.secure_sum.stage_messages import asked as asked_digest
 from unpooled.protocol import codec
-from unpooled.protocol.algorithm import Ask
+from unpooled.protocol.algorithm import Ask, Verb
 from unpooled.protocol.declarations import Count
 from unpooled.protocol.exchange import (
     STAGE,
@@ -194,7 +194,7 @@ class MemberTotals(Step):
             self._check_part(part)
             if isinstance(part.question, AskNode):
                 continue  # each member has prices of its own
-            verb: Any = "each" if isinstance(part.question, AskSchema) else "total"
+            verb: Verb = "each" if isinstance(part.question, AskSchema) else "total"
             members = (
                 self._downstream.sites if self._downstream.secure else self._current_members(request_id.run)
             )
@@ -316,7 +316,7 @@ def silent_members(members: Sequence[SiteId], gathered: Replies[Any]) -> dict[Si
     return {site: gathered.refusals.get(site, "no answer") for site in members if site not in answered}
 
 
-def _people(reply: Any, figures: Mapping[str, Any]) -> float:
+def _people(reply: Summable, figures: Mapping[str, Any]) -> float:
     """Return the number of people in a sum: its largest count, or the total of cells that partition them."""
     largest = [np.inf]
     for name, figure in figures.items():

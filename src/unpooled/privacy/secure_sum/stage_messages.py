@@ -14,7 +14,7 @@ unmask     the others' signatures                          one share of every pe
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -232,7 +232,8 @@ def unflatten(layout: Layout, values: npt.NDArray[np.float64]) -> tuple[Summable
             size = int(np.prod(shape, dtype=np.int64))
             fields.append(values[start : start + size].reshape(shape))
             start += size
-        kind: Any = codec.class_named(name)
+        kind = codec.class_named(name)
+        assert kind is not None  # a layout is read only with the names of sums that exist
         sums.append(kind(*fields))
     return tuple(sums)
 

@@ -1,8 +1,8 @@
-"""Membership in a tree of federations: each reports the fingerprints of its members' keys, once a run.
+"""The tree of a federation's members: each federation reports the keys of its members, once a run.
 
 The coordinator at the top thereby detects a site that is reached by two paths and a federation that contains
-itself. A federation reports nothing else about a member: no name, no address. An invalid tree ends the run
-with an error of one line.
+itself. A federation reports the fingerprint of a member's key and nothing else: no name, no address. An
+invalid tree ends the run with an error of one line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class TreeError(InputError):
         self.public_message = public_message or message
 
 
-class Membership:
+class MemberTree:
     """The members of one federation: the keys of its sites, and its federations, which it asks for theirs."""
 
     def __init__(
