@@ -56,7 +56,7 @@ nav = {nav}
 font = false
 language = "en"
 features = [
-  "content.code.copy", "navigation.indexes", "navigation.sections", "navigation.top", "search.highlight",
+  "content.code.copy", "navigation.sections", "navigation.top", "search.highlight",
   "toc.follow",
 ]
 
