@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.choice_of_k`` prints two tables, from rows and from summary tables:
 
-- tables without clusters, by kind: how often clusters are claimed, and how often they are called clear;
+- tables without clusters, by kind: how often clusters are claimed, and how often they are called clear.
+  The kinds of clinic_tables.py are by another author than the rule;
 - tables with clusters: how often k is right. The others use the pooled rows, prepared in the same way:
   silhouette, Calinski-Harabasz and Davies-Bouldin over k-means with ten restarts, the gap statistic of
   Tibshirani, Walther and Hastie (2001) and the prediction strength of Tibshirani and Walther (2005).
@@ -23,8 +24,9 @@ import numpy as np
 from sklearn import datasets, metrics
 from sklearn.cluster import KMeans
 
+from benchmarks import clinic_tables, made_tables
 from benchmarks.known_k import K_MOST, sets
-from benchmarks.made_tables import HARD, SEPARATED, WITHOUT, Made, made
+from benchmarks.made_tables import Made
 from unpooled.algorithms import METHODS
 from unpooled.data import PreparationOptions, Table
 from unpooled.data.examples import load_penguins
@@ -36,6 +38,7 @@ from unpooled.protocol import run
 
 KS = range(1, K_MOST + 1)
 SIZES = (300, 900)
+AUTHORS = (made_tables, clinic_tables)
 POOLED = ("silhouette", "Calinski-H.", "Davies-B.", "gap", "pred. strength")
 GAP_TABLES = 10
 RANGES = (range(2, 9), range(2, 11), range(2, 13))
@@ -138,11 +141,11 @@ def without_clusters(protection: str, tables: int, seed: int) -> tuple[int, int,
     print(f"\nTables without clusters, from {protection}, seeds {seed} to {seed + tables - 1}, {SIZES} rows")
     print(f"{'kind':34} {'tables':>7} {'claimed':>8} {'clear':>6}   k claimed")
     totals = np.zeros(3, dtype=int)
-    for kind in WITHOUT:
+    for author, kind in [(one, kind) for one in AUTHORS for kind in one.WITHOUT]:
         found = []
         for n in SIZES:
             for one in range(seed, seed + tables):
-                sites = tables_of(made(kind, n, one))
+                sites = tables_of(author.made(kind, n, one))
                 found.append(chosen(sites, summary=protection == "summary"))
         numbers = [len(found), sum(map(claims, found)), sum(c.clear for c in found)]
         totals += numbers
@@ -180,12 +183,13 @@ class Known(NamedTuple):
 
 
 def made_sets(tables: int, seed: int) -> Iterator[Known]:
-    """The kinds with clusters of made_tables.py."""
-    for kind in (*SEPARATED, *HARD):
-        for n in SIZES:
-            for one in range(seed, seed + tables):
-                table = made(kind, n, one)
-                yield Known(f"{kind}, {n} rows, seed {one}", tables_of(table), table.k)
+    """The kinds with clusters of both authors."""
+    for author in AUTHORS:
+        for kind in author.CLUSTERED:
+            for n in SIZES:
+                for one in range(seed, seed + tables):
+                    table = author.made(kind, n, one)
+                    yield Known(f"{kind}, {n} rows, seed {one}", tables_of(table), table.k)
 
 
 def known_sets(folder: Path | None) -> Iterator[Known]:

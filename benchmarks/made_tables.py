@@ -287,6 +287,7 @@ _HARD: dict[str, Callable[[Rng, int], tuple[Columns, int] | Made]] = {
 
 WITHOUT = (*_WITHOUT, "sites differ", "heart-like, missing cells")
 SEPARATED, HARD = tuple(_CLUSTERED), tuple(_HARD)
+CLUSTERED = (*SEPARATED, *HARD)
 
 
 def made(kind: str, n: int, seed: int) -> Made:

@@ -87,7 +87,7 @@ def test_the_advice_about_tails_is_one_command_that_works(tmp_path):
     rng, n = np.random.default_rng(0), 400
     frame = two_groups(n).assign(**{
         "RAIN": np.where(rng.random(n) < 0.9, 0.0, rng.exponential(20, n)),
-        "PM 2.5": rng.lognormal(0, 1.6, n),
+        "PM 2.5(%)": rng.lognormal(0, 1.6, n),
         "edema": rng.choice([0, 0.5, 1], n, p=[0.96, 0.02, 0.02]),
     })  # fmt: skip
     files = [tmp_path / f"{name}.csv" for name in "ab"]
@@ -95,8 +95,8 @@ def test_the_advice_about_tails_is_one_command_that_works(tmp_path):
         part.to_csv(file, index=False)
     words = ["fit", *files, "-k", "2", "--scale", "standard,hnr=rank"]
     (warning,) = re.findall("warning: (.*3 standard deviations.*)", ran(*words).output)
-    for name in ("RAIN", "PM 2.5", "edema"):
-        assert re.search(rf"{name} \(\d+%\)", warning)
+    for name in ("RAIN", "PM 2.5(%)", "edema"):
+        assert re.search(rf"{re.escape(name)} \(\d+%\)", warning)
     advice = shlex.split(re.search(r"--scale .*?(?= lets all rows count)", warning)[0])
     assert "hnr=rank" in advice[1]
     done = ran("fit", *files, "-k", "2", *advice)

@@ -11,7 +11,7 @@ from unpooled.algorithms import Lloyd
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import ReplyError
-from unpooled.evaluation.influential_sites import influential_sites
+from unpooled.evaluation.influential_sites import influential_sites, moves_without
 from unpooled.federation import LocalFederation
 from unpooled.protocol import run
 from unpooled.protocol.consistency import ConsistencyCheck
@@ -148,6 +148,10 @@ def test_rounding_is_not_a_contradiction(offset, single, d):
         question.check_reply(_answer(question, X))
 
 
+def suspects(centers, sums):
+    return influential_sites(sums, moves_without(centers, sums))
+
+
 def test_a_site_that_alone_moves_a_centre_is_named():
     centers = np.array([[0.0, 0.0], [10.0, 0.0]])
 
@@ -156,16 +160,19 @@ def test_a_site_that_alone_moves_a_centre_is_named():
         return ClusterSums(np.array([[[shift * n, 0.0], [0.0, 0.0]]]), mass, 100 * mass)
 
     even = {"a": sums(0.1), "b": sums(-0.1), "c": sums(0.0)}
-    assert influential_sites(centers, even) == ()
-    assert influential_sites(centers, {**even, "d": sums(8.0, 1e4)}) == ("d",)
-    assert influential_sites(centers, {"a": sums(0.0), "d": sums(8.0, 1e4)}) == ()  # of two, who is to say
+    assert suspects(centers, even) == ()
+    assert suspects(centers, {**even, "d": sums(8.0, 1e4)}) == ("d",)
+    assert suspects(centers, {"a": sums(0.0), "d": sums(8.0, 1e4)}) == ()  # of two, who is to say
+    moves = moves_without(centers, {"a": sums(0.1), "b": sums(-0.1)})
+    np.testing.assert_allclose(moves, [[0.02, 0.0], [0.02, 0.0]])  # 0.1 of the 5 to the border
 
 
 def test_a_cluster_of_its_own_does_not_make_a_site_suspect():
     centers = np.array([[0.0, 0.0], [10.0, 0.0]])
     alone = ClusterSums(np.zeros((1, 2, 2)), np.array([[0.0, 50.0]]), np.zeros((1, 2)))
     other = ClusterSums(np.zeros((1, 2, 2)), np.array([[50.0, 0.0]]), np.zeros((1, 2)))
-    assert influential_sites(centers, {"a": alone, "b": other, "c": other}) == ()
+    assert suspects(centers, {"a": alone, "b": other, "c": other}) == ()
+    assert moves_without(centers, {"a": alone, "b": other, "c": other})[0].tolist() == [0.0, np.inf]
 
 
 def test_what_states_nothing_is_not_held_to_anything():

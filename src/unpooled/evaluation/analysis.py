@@ -27,7 +27,7 @@ from unpooled.evaluation.choose_k import (
     score,
     unjudged,
 )
-from unpooled.evaluation.influential_sites import influential_sites
+from unpooled.evaluation.influential_sites import influential_sites, moves_without
 from unpooled.evaluation.make_references import (
     MAX_ROWS,
     histograms,
@@ -90,6 +90,7 @@ class Description(Message):
         None  # (S, k) of fuzzy clusters: share of borderline rows; nan: suppressed
     )
     movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``influential_sites``
+    moves: FloatArray | None = None  # (S, k) of centres without a site; see ``moves_without``
     known: FloatArray | None = None  # (k, d) rows that have a value, where cells stay missing; None: all rows
     # where cells stay missing, of every site: the observed cells of each column, and the inertia over them
     known_by_site: FloatArray | None = None  # (S, d)
@@ -120,6 +121,7 @@ class Description(Message):
             **{name: getattr(self, name)[at] for name in ("sizes", "inertias", "silhouettes", "outlines")},
             borderline=_rows_at(self.borderline, at),
             known_by_site=_rows_at(self.known_by_site, at),
+            moves=_rows_at(self.moves, at),
             observed_inertias=_rows_at(self.observed_inertias, at),
         )
 
@@ -194,6 +196,8 @@ def describe(
     variance = np.maximum(profile.squares / n - about**2, 0.0)
     answered = tuple(scatters)
     empty = np.full(6, np.nan)
+    moves = moves_without(centers, answers[5])
+    by_name = dict(zip(answers[5], moves[:, order], strict=True))
     return Description(
         centers=centers[order],
         sites=answered,
@@ -210,7 +214,10 @@ def describe(
         clusters=answers[3].ellipses()[order],
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
         borderline=_shares(answers[4], answered, order) if m is not None else None,
-        movers=influential_sites(centers, answers[5]),
+        movers=influential_sites(answers[5], moves),
+        moves=None
+        if aggregate_only
+        else np.array([by_name.get(s, np.full(len(order), np.nan)) for s in answered]),
         known=profile.known[order] if isinstance(profile, ObservedProfile) else None,
         **_observed_by_site(answers[5], answered if has_missing and not aggregate_only else ()),
         outcomes=None

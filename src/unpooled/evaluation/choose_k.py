@@ -357,7 +357,8 @@ def _support(j: Judgement) -> list[str]:
     return [
         f"the clusters are sharper than those of simulated tables without clusters (gain {gain:.2f}, "
         f"simulated {j.expected:.2f} ± {j.deviation:.2f})",
-        f"clusters found in one half of the rows hold in the other half (agreement {agreement:.2f} of 1)",
+        f"clusters found in one half of the rows hold in the other half (agreement {agreement:.2f} of 1, "
+        "from the same start)",
     ]
 
 

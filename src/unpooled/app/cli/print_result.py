@@ -130,9 +130,9 @@ def _scores(result: "ClusterResult") -> Table:
 
 _DECIDING = (
     "Deciding figures: gain (how well the clusters of one half of the rows fit the other half) against that "
-    "of simulated tables without clusters, halves (agreement of the clusters of two halves: 1 full), border "
-    "(rows between clusters: 0 none, 1 as many as where they are densest). A k without a simulated gain "
-    "fails by another condition."
+    "of simulated tables without clusters, halves (agreement of the clusters of two halves: 1 full. Both "
+    "start from those of all rows), border (rows between clusters: 0 none, 1 as many as where they are "
+    "densest). A k without a simulated gain fails by another condition."
 )
 
 

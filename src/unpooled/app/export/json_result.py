@@ -2,15 +2,24 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unpooled import __version__
 from unpooled.app.export.json_model import plain
 from unpooled.app.result_names import NO_NAMES
 from unpooled.html.formatting import cluster_letter
+from unpooled.typing import FloatArray
 
 if TYPE_CHECKING:
     from unpooled.app.result import ClusterResult
 
 _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "stability")
+
+
+def _move(moves: FloatArray | None, i: int) -> float | None:
+    """The largest move of a centre without site i, of the way to its border; None if it is not known."""
+    known = [] if moves is None else moves[i][np.isfinite(moves[i])]
+    return float(np.max(known)) if len(known) else None
 
 
 def result_json(result: "ClusterResult") -> dict[str, Any]:
@@ -97,6 +106,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 "protection": a.protection[a.sites.index(s)][0],
                 "summary_made": a.protection[a.sites.index(s)][1] or None,
                 fit: None if result.job.aggregate_only else result.fit()[i],
+                "centre_moves_without_it": _move(d.moves, i),
                 "numbers_sent": sent[s][0],
                 "bytes_sent": sent[s][1],
                 "missing_cells": {

@@ -192,7 +192,8 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
         ),
         (
             "Agreement of the two halves",
-            "1: both halves give the same clusters; a high agreement alone proves nothing",
+            "1: both halves give the same clusters. They start from those of all rows, which helps them "
+            "agree: a high agreement alone proves nothing",
             [j.replication.agreement for j in c.judgements],
             None,
             0.0,

@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from unpooled import __version__
 from unpooled.app.outcome_cells import cells_of, name_of, note
 from unpooled.app.report import charts
@@ -252,7 +254,21 @@ def _differences(result: ClusterResult) -> dict[str, Any]:
         "differ": differ[:_LISTED],
         "more_differ": max(len(differ) - _LISTED, 0),
         "worse": f"Described less well, by distance: {listed(worse, 8)}." if worse else "",
+        "without": _without_one_site(result),
     }
+
+
+def _without_one_site(result: ClusterResult) -> str:
+    """Return in words which centre moves most if one site is left out; "" if that is not known."""
+    d = result.description
+    if d.moves is None or not np.isfinite(d.moves).any():
+        return ""
+    i, j = np.unravel_index(np.argmax(np.where(np.isfinite(d.moves), d.moves, -1.0)), d.moves.shape)
+    return (
+        f"Leave one site out: without {d.sites[i]}, the centre of cluster {cluster_letter(int(j))} moves "
+        f"{percent(float(d.moves[i, j]))} of the way to its border in one step. No other site moves a centre "
+        "further, apart from clusters that one site has alone."
+    )
 
 
 def _count(rows: float) -> str | None:
