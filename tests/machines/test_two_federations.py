@@ -428,6 +428,8 @@ def test_the_data_of_a_running_site_are_not_changed(call, federations, tmp_path)
             "site", "start", folder, "--federation", "lung", "--data", other, code=1
         )
         call("site", "start", folder, "--federation", "lung")
+        words = ("site", "start", folder, "--federation", "heart", "--background")
+        assert "already running for heart (process " in call(*words)
         assert "is already in use. Stop the site first" in call("site", "start", folder, code=1)
     rules.write_text("format = 1\n")
     assert "A site has one policy for all federations" in call(

@@ -146,6 +146,9 @@ def test_a_moved_folder_stays_the_same_folder_and_a_duplicate_does_not(north, tm
     folder, data = north
     moved = tmp_path / "moved"
     folder.rename(moved)
+    error = summarize(tmp_path / "south", data)
+    assert f"the site folder {folder} of " in error
+    assert ", which was moved or removed since, holds the same data" in error
     assert summarize(moved, data) == ""
     assert f"the site folder {moved} of" in summarize(tmp_path / "south", data)
     shutil.copytree(moved, tmp_path / "copy")

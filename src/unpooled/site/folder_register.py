@@ -150,10 +150,12 @@ def _check(
         found = {one for (one,) in db.execute("SELECT digest FROM people WHERE folder = ?", (id_,))}
         why = "the same data" if theirs & data else "the same people" if _overlap(found, people) else ""
         if why:
+            gone = "" if Path(path).exists() else ", which was moved or removed since,"
             raise InputError(
-                f"{source.name}: the site folder {path} of {since[:10]} holds {why}. Someone who sees the "
-                "answers of both folders can compare them, and two budgets add up. Use that folder, which "
-                "can join several federations. To make a second one nevertheless, add --allow-second-folder."
+                f"{source.name}: the site folder {path} of {since[:10]}{gone} holds {why}. Someone who sees "
+                "the answers of both folders can compare them, and two budgets add up. Use that folder, "
+                "which can join several federations. To make a second one nevertheless, add "
+                "--allow-second-folder."
             )
 
 

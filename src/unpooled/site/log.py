@@ -442,7 +442,7 @@ def verify(path: Path, log_heads: dict[int, str] | None = None) -> list[LogFault
         faults.append(
             LogFault(
                 number + 1,
-                f"the end is cut off: at least {lost} lines are lost, up to number {max(log_heads)}",
+                f"the end is cut off: at least {lost} lines are lost, up to line {max(log_heads) + 1}",
             )
         )
     return faults

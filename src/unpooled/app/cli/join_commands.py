@@ -663,9 +663,15 @@ def print_table(folder: Path, *, auto_approve: bool) -> None:
 
 
 def _detach(place: "SiteMembership") -> None:
-    """Start the site in the background for one federation, and wait until it runs."""
-    from unpooled.storage.file_locks import is_locked
+    """Start the site in the background for one federation, unless it runs, and wait until it does."""
+    from unpooled.storage.file_locks import is_locked, lock_owner
 
+    if is_locked(place.path):
+        typer.echo(
+            f"already running for {place.name} ({lock_owner(place.path)}); unpooled site stop {place.site} "
+            f"--federation {place.name} stops it"
+        )
+        return
     with (place.path / START_LOG).open("ab") as log:
         child = subprocess.Popen(
             [

@@ -196,8 +196,8 @@ def read_log_heads(paths: list[Path] | None, log: Path) -> dict[int, str] | None
         for number, head in _heads_in(path, names).items():
             if heads.setdefault(number, head) != head:
                 raise LedgerError(
-                    f"{path}: two coordinators have different heads of line {number}. Two folders of this "
-                    "site have answered."
+                    f"{path}: two coordinators have different heads of line {number + 1}. Two folders of "
+                    "this site have answered."
                 )
     return heads
 

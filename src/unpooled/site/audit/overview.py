@@ -124,7 +124,7 @@ def read(
         )
     elif log_heads:
         record.unchecked.append(
-            f"whether lines after number {max(log_heads)} were cut off: the given log heads reach no further"
+            f"whether the log was cut off after line {max(log_heads) + 1}: the log heads reach no further"
         )
     evidence = Evidence(record, only_look=only_look, policy=policy)
     for number, entry in entries(path):
