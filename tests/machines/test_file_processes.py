@@ -15,8 +15,15 @@ import sys
 import pytest
 
 from federation.test_file_runs import DP, PRIVATE, SITES, SUMMARY, Federation, command, same_result
+from helpers import bits
 from unpooled.app.cli import app
+from unpooled.app.local_sites import NO_FACTS
+from unpooled.app.run_folder import RunFolder
+from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.accounting import gdp_mu
+from unpooled.protocol import codec, run
+from unpooled.protocol.exchange import Request, Response, Transport
+from unpooled.site.log import entries, unpacked
 
 PATIENCE = 600.0  # seconds; only a process that hangs takes that long
 STEPS = ("fsync", "replace", "rename", "link", "unlink")  # of the module os
@@ -113,6 +120,26 @@ def processes(request, tmp_path):
     made.close()
 
 
+class LoggedAnswers(Transport):
+    """Gives each site's logged answer to a request, at once: what any transport carries in a calm run."""
+
+    sites = SITES
+
+    def __init__(self, federation: Federation) -> None:
+        self._answers = {
+            (site, entry["request"]): codec.decode(unpacked(entry["payload"]), expect=Response)
+            for site in SITES
+            for _, entry in entries(federation.top / site / "log.jsonl")
+            if entry["kind"] == "release"
+        }
+
+    def send_and_receive(self, requests):
+        return {
+            site: codec.wrap(self._answers[site, codec.unwrap(data, expect=Request).digest])
+            for site, data in requests.items()
+        }
+
+
 LONG = pytest.mark.long  # every step is hit; in the others some are
 
 
@@ -151,3 +178,7 @@ def test_a_private_run_survives_a_kill_before_every_step_and_charges_each_query_
         assert number == different > 0
         assert mu_squared == pytest.approx(gdp_mu(4, 1e-6) ** 2)
         assert all(len(digests) == 1 for digests in processes.federation.releases(site).values())
+    folder, calm = RunFolder(processes.out), TransportFederation(LoggedAnswers(processes.federation))
+    job = folder.load_job()
+    again = run(job.algorithm, calm, seed=job.seed, quorum=1, name=job.remote.run)
+    assert bits(again.state) == bits(folder.load_run(job, NO_FACTS).state)
