@@ -13,11 +13,12 @@ from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.app.pages.dpia import page, read
 from unpooled.app.pages.dpia.threats import ALL, THREATS, threats
-from unpooled.data import Table
+from unpooled.data import PreparationOptions, Table
+from unpooled.evaluation import Analysis
 from unpooled.federation import LocalFederation
-from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.microaggregation.renew import DISCLOSED, NEW_PENDING
-from unpooled.protocol import run
+from unpooled.protocol import codec, run
 from unpooled.site.audit.attack import on_log
 from unpooled.site.erase_people import erase
 from unpooled.site.explain_policy import explain, template
@@ -148,6 +149,36 @@ def test_what_a_coordinator_sees_of_a_site(sites, tmp_path):
     assert "Of all other answers only sums over all sites" in text
     assert "This site answers only in secure sums, from groups of its rows" in text
     assert "only the contract with its partners protects them" not in text
+
+
+class Received(LocalFederation):
+    """It keeps what is asked of a site."""
+
+    asked: list[bytes]
+
+    def ask(self, request_id, asks):
+        self.asked = [*getattr(self, "asked", []), *(codec.encode(ask.question) for ask in asks)]
+        self.asked += [codec.encode(ask.transform) for ask in asks if ask.transform is not None]
+        return super().ask(request_id, asks)
+
+
+@pytest.mark.parametrize("aggregate_only", [False, True])
+def test_what_a_site_receives_depends_only_on_sums_over_the_others(aggregate_only):
+    """The same bytes if two other sites exchange their tables, so no question has an answer of one site."""
+    rng = np.random.default_rng(1)
+    tables = {}
+    for site in "abc":
+        age = np.where(rng.random(60) < 0.05, np.nan, rng.normal(60, 9, 60))
+        tables[site] = Table.from_columns({"age": age, "ward": rng.choice(["p", "q", site], 60).tolist()})
+    analysis = Analysis(PreparationOptions(), (Lloyd(k=2, n_starts=2),), aggregate_only=aggregate_only)
+    found = []
+    for names in ("abc", "acb"):
+        held = {name: microaggregate(tables[site]) for name, site in zip("abc", names, strict=True)}
+        federation = Received.from_rows(held, exact_sums=True)
+        run(analysis, federation, seed=2)
+        found.append(federation.asked)
+    assert len(found[0]) > 10
+    assert found[0] == found[1]
 
 
 def test_a_site_with_noise_that_answered_nothing(sites):

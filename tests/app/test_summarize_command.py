@@ -2,6 +2,7 @@
 
 import csv
 import json
+import socket
 
 import numpy as np
 import pytest
@@ -41,7 +42,12 @@ def patients(tmp_path):
     return path
 
 
-def test_from_a_file_to_an_approved_summary_table(patients, tmp_path):
+def test_from_a_file_to_an_approved_summary_table(patients, tmp_path, monkeypatch):
+    """And nothing leaves this machine: no connection is opened."""
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(
+            socket.socket, name, property(lambda _: pytest.fail("a connection")), raising=False
+        )
     site = tmp_path / "north"
     code, printed, _ = call(
         "site",

@@ -1,6 +1,7 @@
-"""``python -m tests.attacks``: how many of 200 people each attack finds, and the risks of protected tables.
+"""``python -m tests.attacks``: how many of 200 people each attack finds, the risks of tables, and sums.
 
-``python -m tests.attacks risks`` prints only the risks.
+``python -m tests.attacks risks`` prints only the risks of protected tables, ``python -m tests.attacks sums``
+only what sums over rows and above relays determine.
 """
 
 import sys
@@ -10,12 +11,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from attacks.crafted_queries import ATTACKS
 from attacks.risks import print_risks
+from attacks.sums import print_sums
 from attacks.test_crafted_queries import attacked
 
 MODES = ("none", "raw", "summary", "dp")
-if sys.argv[1:] != ["risks"]:
+PARTS = sys.argv[1:] or ["attacks", "risks", "sums"]
+if "attacks" in PARTS:
     print(f"{'people of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
     for name in ATTACKS:
         worst = [max(attacked(name, mode, seed) for seed in range(3)) for mode in MODES]
         print(f"{name:50} " + " ".join(f"{n:8}" for n in worst), flush=True)
-print_risks()
+if "risks" in PARTS:
+    print_risks()
+if "sums" in PARTS:
+    print_sums()

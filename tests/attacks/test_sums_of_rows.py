@@ -83,13 +83,8 @@ class Exact(LocalFederation):
         return super().ask(request_id, asks)
 
 
-@pytest.mark.parametrize("make", [apart, overlapping])
-@pytest.mark.parametrize("n", [150, *amounts(600, 3000)])
-@pytest.mark.parametrize("d", [2, 8])
-@pytest.mark.parametrize("k", [3, 8])
-def test_an_exact_round_after_groups_of_rows_determines_at_most_one_row(make, n, d, k):
-    """With known assignments. If the sums of all groups are known besides, the budget bounds what follows."""
-    rows = make(0, n, d)
+def polished(rows, k):
+    """Clusters on groups of rows, and one exact round."""
     tables = {s: microaggregate(X) for s, X in rows.items()}
     federation = Exact.from_rows(
         {s: t.matrix() for s, t in tables.items()},
@@ -98,7 +93,17 @@ def test_an_exact_round_after_groups_of_rows_determines_at_most_one_row(make, n,
         raw=rows,
         secure=True,
     )
-    found = run(Polish(Lloyd(k=k)), federation, seed=0).state
+    return federation, run(Polish(Lloyd(k=k)), federation, seed=0).state
+
+
+@pytest.mark.parametrize("make", [apart, overlapping])
+@pytest.mark.parametrize("n", [150, *amounts(600, 3000)])
+@pytest.mark.parametrize("d", [2, 8])
+@pytest.mark.parametrize("k", [3, 8])
+def test_an_exact_round_after_groups_of_rows_determines_at_most_one_row(make, n, d, k):
+    """With known assignments. If the sums of all groups are known besides, the budget bounds what follows."""
+    rows = make(0, n, d)
+    federation, found = polished(rows, k)
     X = np.concatenate(list(rows.values()))
     assert (found.exact.sites, len(federation.sets), federation.others) == (3, 1, {"rows"})
     exact = [cells(X, federation.sets[0])]
