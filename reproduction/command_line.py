@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
-from rich.table import Table
+from rich.table import Column, Table
 from typer.core import TyperCommand
 
 from reproduction import compare_methods, recorded
@@ -203,7 +203,8 @@ def _compare(
 
 
 def _list_of_experiments() -> Table:
-    table = Table("experiment", "content", "runs", "quick", "needs in --data")
+    name = Column("experiment", no_wrap=True)
+    table = Table(name, "content", "runs", "quick", "needs in --data")
     for e in map(find, (*NAMES, COMPARE)):
         table.add_row(e.name, e.title, str(e.full), str(e.quick), ", ".join(e.needs) or "nothing")
     return table
