@@ -16,7 +16,7 @@ from unpooled.data import Number, Preparation, Table
 from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns
 from unpooled.data.transforms import Affine, Category, Shaped
-from unpooled.errors import InputError, PolicyError, TooFewAnswersError, TooFewPeopleError
+from unpooled.errors import InputError, LedgerError, PolicyError, TooFewAnswersError, TooFewPeopleError
 from unpooled.federation import LocalFederation, Simulation
 from unpooled.privacy import SecureSums
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
@@ -367,6 +367,16 @@ def test_groups_of_other_rows_are_not_answered_from(tmp_path, change):
     refused = ask(hospitals(tmp_path, rows, rules), AskMoments(), "second")
     assert "are not those of its earlier secure sums" in refused["s0"]
     assert ask(hospitals(tmp_path, rows_of(200), GROUPED), AskMoments(), "third").mass[0] == 600
+
+
+def test_groups_other_than_those_of_the_summary_table_are_not_answered_from(tmp_path):
+    X, folder = rows_of(200)["s0"], tmp_path / "s0"
+    table = "format = 1\n[protect]\none_row_per_person = true\nauto_approve = true\n"
+    open_site("s0", X, parse(table), folder).close()
+    open_site("s0", X, parse(GROUPED), folder).close()  # the same groups
+    other = GROUPED.replace("[aggregation]", "min_group_size = 7\n[aggregation]")
+    with pytest.raises(LedgerError, match="would group the rows in another way"):
+        open_site("s0", X, parse(other), folder)
 
 
 def test_another_version_of_the_rows_counts_as_one_equation_more(tmp_path):

@@ -159,7 +159,7 @@ def open_site(
         if tables is not None and log is not None:
             _check_folder(tables, log, ledger, policy, study)
         if rows is not None and tables is not None:
-            _check_rows_allowed(tables, policy.protect.mode)
+            _check_rows_allowed(tables, policy.protect.mode, rows.groups)
         erasures = ErasureGuard(None if home is None else home / ERASURES)  # before the table is read
         source = _from_summary(table, policy, tables) if rows is None else rows
         recorder = AuditLog(
@@ -385,13 +385,21 @@ def _groups_of_rows(table: Table | Rows, policy: Policy, weights: FloatArray | N
     return AnswerSource.from_summary(groups)._replace(groups=groups, raw=rows)
 
 
-def _check_rows_allowed(tables: SummaryFolder, mode: str) -> None:
-    """Raise LedgerError if the site may not answer from rows: after an erasure, or after a summary table."""
+def _check_rows_allowed(tables: SummaryFolder, mode: str, groups: SummaryTable | None) -> None:
+    """Raise LedgerError if the site may not answer from rows: after an erasure, or after a summary table.
+
+    In raw mode it may answer from the ``groups`` of the summary table, and from no other ones.
+    """
     tables.check_nobody_erased(f'mode = "{mode}", which answers from rows,')
     if mode == "dp" and tables.exists:
         raise LedgerError(
             f'{tables.folder}: the folder has a summary table, and the policy has mode = "dp". Set the '
             'policy back to mode = "summary".'
+        )
+    if groups is not None and tables.exists and replace(tables.read(), made="").digest != groups.digest:
+        raise LedgerError(
+            f"{tables.folder}: the folder has a summary table, and this policy would group the rows in "
+            "another way. Both together would disclose people. Set the policy back to the one of the table."
         )
 
 
