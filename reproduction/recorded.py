@@ -184,6 +184,20 @@ def numbers_table(experiments: Sequence[RecordedExperiment]) -> str:
     return aligned_table(lines, 1)
 
 
+def earlier_rows(experiments: Sequence[RecordedExperiment]) -> str:
+    """Return a sentence on judged rows of an earlier version, which kept no degrees of freedom."""
+    counts = []
+    for e in experiments:
+        earlier = sum(bool(line["half_interval"]) and not line["degrees_of_freedom"] for line in e.judged)
+        counts += [f"{e.name} ({earlier} of {len(e.judged)})"] if earlier else []
+    if not counts:
+        return ""
+    return (
+        "Judged rows that an earlier version of the command recorded, with at most four decimals, and that "
+        f"have not been run again: {', '.join(counts)}."
+    )
+
+
 def provenance_table(experiments: Sequence[RecordedExperiment]) -> str:
     """Return the counts of verdicts by provenance, as Markdown."""
     judged = [line for e in experiments for line in e.judged]
@@ -211,6 +225,7 @@ def summary(experiments: Sequence[RecordedExperiment], items: Sequence[Line]) ->
     text = in_words(counted(judged), len(surviving(judged)))
     hours = sum(e.seconds for e in experiments) / 3600
     others = ", ".join(e.name for e in experiments if not e.judged)
+    earlier = earlier_rows(experiments)
     return f"""# Results: the papers, recomputed
 
 This page summarises what was recomputed of the five papers behind the methods. `python -m reproduction
@@ -256,8 +271,7 @@ with them. All experiments together took {hours:.1f} CPU hours. The tables with 
 `reproduction/results/EXPERIMENT/TABLE.csv`: the published number, its standard deviation and provenance, the
 result of the authors' own code if we could run it, ours with its standard deviation and number of runs, the
 half-width of the 95% confidence interval of the difference, the smallest detectable difference as a share
-of the published number, p, and the verdict. Numbers with few digits were recorded by an earlier run that
-printed them so.
+of the published number, p, and the verdict.{" " if earlier else ""}{earlier}
 
 ## Where ours differ
 
@@ -289,6 +303,7 @@ def results_block(paper: str, experiments: Sequence[RecordedExperiment]) -> str:
     tables = {name: e.tables for name, e in own.items()}
     parts = [
         numbers_table(list(own.values())),
+        *([f"{earlier}\n"] if (earlier := earlier_rows(list(own.values()))) else []),
         "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%.\n",
         *_shown(LAYOUTS[paper], tables),
     ]

@@ -293,6 +293,30 @@ def test_what_the_page_of_holzer_states_about_rounded_weights():
     assert f"{100 * above:.1f}" == "0.7"
 
 
+def test_what_the_page_of_holzer_states_about_participation():
+    """The claims on figures 5 and 6, on the authors' newer stored runs."""
+    lines = read_csv(Path(recorded.__file__).with_name("holzer_stored.csv"))
+    stored = {
+        (line["set"], line["split"], line["method"], int(line["clients"])): float(line["mean"])
+        for line in lines
+    }
+    clients = range(5, 101, 5)
+    assert len(stored) == len(lines) == 3 * 3 * 3 * len(clients)
+
+    def curve(set_, split, method):
+        return np.array([stored[set_, split, method, n] for n in clients])
+
+    for split in ("IID", "half-IID", "non-IID"):
+        ewf, dwf, kfed = (curve("FEMNIST", split, method) for method in ("EWF", "DWF", "k-FED"))
+        assert max(ewf.max() / ewf.min(), dwf.max() / dwf.min()) < 1.007
+        assert ((dwf < ewf) & (ewf < kfed)).all()
+    ewf, dwf, kfed = (curve("MNIST", "non-IID", method) for method in ("EWF", "DWF", "k-FED"))
+    assert [n for n, below in zip(clients, kfed < ewf, strict=True) if below] == list(range(20, 101, 5))
+    assert [n for n, below in zip(clients, kfed < dwf, strict=True) if below] == [95, 100]
+    assert f"{100 * (ewf / dwf - 1)[0]:.0f}" == "6"
+    assert (ewf / dwf)[1:].min() > ewf[0] / dwf[0]
+
+
 def test_what_the_page_of_stallmann_states_about_claims_and_real_data():
     claims = ours("stallmann-claims", "claims")
     rules = [claims["case 2", f"central, until {rule}", "gap"] for rule in stallmann_more.RULES]
