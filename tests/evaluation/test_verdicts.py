@@ -35,6 +35,13 @@ def test_separate_clusters_are_found_and_reproduced(kind, summary):
     assert choice.judgement.passes
 
 
+@pytest.mark.parametrize("summary", [False, True], ids=["rows", "summary"])
+def test_clusters_crossed_with_a_yes_or_no_are_counted_once(summary):
+    choice = chosen(tables_of(made("unequal sites", 300, 100)), summary=summary, ks=range(2, 7))
+    assert (choice.k, choice.verdict) == (3, "clear"), choice.reasons
+    assert any("differ in one column alone" in j.fault for j in choice.judgements)
+
+
 def test_the_range_of_k_changes_neither_a_judgement_nor_the_answer():
     tables = tables_of(made("3 balls", 300, 1))
     choices = [chosen(tables, ks=range(2, last)) for last in (5, 7, 9)]
@@ -46,7 +53,7 @@ def test_the_range_of_k_changes_neither_a_judgement_nor_the_answer():
 
 
 def test_simulated_sites_and_sites_that_answer_for_themselves_give_the_same_bits():
-    tables = tables_of(made("mixed", 300, 1))
+    tables = tables_of(made("numbers and yes or no", 300, 1))
     analysis = Analysis(PreparationOptions(), tuple(Lloyd(k=k) for k in (2, 3)))
     sites = [Site(name, table) for name, table in tables.items()]
     one, other = (run(analysis, there, seed=3).state.choice

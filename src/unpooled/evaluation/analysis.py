@@ -30,6 +30,7 @@ from unpooled.evaluation.choose_k import (
 from unpooled.evaluation.influential_sites import influential_sites, moves_without
 from unpooled.evaluation.make_references import (
     MAX_ROWS,
+    coded_columns,
     histograms,
     make_references,
     people_in_a_group,
@@ -470,14 +471,13 @@ class Analysis(Message, Algorithm[AnalysisState]):
 
         replications = yield from together([halves(i) for i in judged])
         found = dict(zip(judged, replications, strict=True))
-        group_size = people_in_a_group(agreement)
-        compared = [i for i in judged if not early_fault(scores[i], found[i], group_size)]
+        group_size, coded = people_in_a_group(agreement), coded_columns(agreement)
+        compared = [i for i in judged if not early_fault(scores[i], found[i], group_size, coded)]
         rng = np.random.default_rng(state.seed)
         references = make_references(agreement, cells, covariance, rng) if compared else None
+        compare = {i: references.scores(scores[i].k) for i in compared} if references else {}
         return [
-            judge(s, found[i], references.scores(s.k) if references and i in compared else None, group_size)
-            if i in found
-            else unjudged(s, whys[i])
+            judge(s, found[i], compare.get(i), group_size, coded) if i in found else unjudged(s, whys[i])
             for i, s in enumerate(scores)
         ]
 

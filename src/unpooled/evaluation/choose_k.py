@@ -7,7 +7,8 @@ data and no clusters (reference_tables.py). A k passes if
 - its clusters are sharper than those of the references (Calinski-Harabasz),
 - the clusters of the two halves agree, and so do those of restarts,
 - rows thin out between clusters. This is a veto, never evidence: references know only correlations, so that
-  a bent cloud would look sharper than they do.
+  a bent cloud would look sharper than they do,
+- no two clusters differ in one category or yes or no alone, because the shares of such a column are given.
 
 Every k is compared with the references at the same k, so nothing depends on the largest k that is tried.
 """
@@ -188,6 +189,7 @@ _STABLE = 0.8  # those of restarts that are nearly as good have this one,
 _BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this. It is clear with these:
 _CLEAR_DEVIATIONS, _CLEAR_AGREEMENT, _CLEAR_BORDER, _CLEAR_TOUCHING = 5.0, 0.8, 0.4, 0.5
 _HANDFUL = 10  # a cluster of fewer rows is single rows far from the others,
+_ONE_COLUMN = 0.9  # of the squared distance of two means: they differ in that column alone
 _FEW_GROUPS = 5  # one of fewer groups of summary tables is people who were grouped because they are alike
 
 
@@ -269,10 +271,11 @@ def not_judged(s: Scores, rows: float, points: float) -> str:
     return ""
 
 
-def early_fault(s: Scores, replication: Replication, group_size: int) -> str:
+def early_fault(s: Scores, replication: Replication, group_size: int, coded: Sequence[slice] = ()) -> str:
     """Return the condition that fails without a look at references; "" if there is none.
 
     ``group_size`` is the number of people in a group of summary tables; 1 if sites answer from rows.
+    ``coded`` are the prepared columns of each category, and of each number with two values.
     """
     smallest = float(s.sizes.min())
     if smallest < _HANDFUL:
@@ -281,6 +284,8 @@ def early_fault(s: Scores, replication: Replication, group_size: int) -> str:
         return f"a cluster has fewer than {_FEW_GROUPS} groups of the summary tables"
     if s.border > _BORDER or s.touching > _TOUCHING:
         return "rows do not thin out between the clusters"
+    if _one_column_apart(s.means, coded):
+        return "two clusters differ in one column alone, a yes or no or a category"
     if replication.gain <= 0:
         return "one blob describes the rows as well"
     if replication.agreement < _AGREEMENT:
@@ -290,12 +295,32 @@ def early_fault(s: Scores, replication: Replication, group_size: int) -> str:
     return ""
 
 
+def _one_column_apart(means: FloatArray, coded: Sequence[slice]) -> bool:
+    """Whether a cluster and the nearest other one differ in one coded column alone.
+
+    Its shares are taken as given: men and women of one cluster are not two clusters.
+
+    >>> means = np.array([[0.0, 2.0], [0.1, 0.0], [9.0, 2.0]])  # the second column is yes or no
+    >>> _one_column_apart(means, [slice(1, 2)]), _one_column_apart(means[1:], [slice(1, 2)])
+    (True, False)
+    """
+    squares = (means[:, None] - means[None]) ** 2
+    nearest = (squares.sum(axis=2) + np.diag(np.full(len(means), np.inf))).argmin(axis=1)
+    apart = squares[np.arange(len(means)), nearest]
+    inside = [apart[:, one].sum(axis=1) for one in coded]
+    return any(bool((own > _ONE_COLUMN * apart.sum(axis=1)).any()) for own in inside)
+
+
 def judge(
-    s: Scores, replication: Replication, references: ReferenceScores | None, group_size: int
+    s: Scores,
+    replication: Replication,
+    references: ReferenceScores | None,
+    group_size: int,
+    coded: Sequence[slice] = (),
 ) -> Judgement:
     """Return the judgement of one k; ``references`` are not needed if a condition fails without them."""
     nan = float("nan")
-    fault = early_fault(s, replication, group_size)
+    fault = early_fault(s, replication, group_size, coded)
     if references is None:
         return Judgement(s.k, replication, nan, nan, nan, "", fault)
     expected = float(references.gains.mean())

@@ -82,6 +82,16 @@ def people_in_a_group(agreement: AgreedSchema) -> int:
     return int(max(float(agreement.rows.sum()) // max(float(agreement.groups.sum()), 1.0), 1.0))
 
 
+def coded_columns(agreement: AgreedSchema) -> list[slice]:
+    """Return the prepared columns of each category, and of each number with two values."""
+    starts, columns = _starts(agreement), agreement.preparation.columns
+    return [
+        slice(int(a), int(b))
+        for one, a, b in zip(columns, starts[:-1], starts[1:], strict=True)
+        if isinstance(one, Category | Binary)
+    ]
+
+
 def _starts(agreement: AgreedSchema) -> IntArray:
     """The first prepared column of every column, and the number of all."""
     starts: IntArray = np.cumsum([0, *(c.width for c in agreement.preparation.columns)])
