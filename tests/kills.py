@@ -6,7 +6,10 @@ import signal
 import sys
 from pathlib import Path
 
+from unpooled.federation.relay.relay import Relay
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.protocol import codec
+from unpooled.site import Site
 from unpooled.site.chain import Chain, Step
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -51,6 +54,7 @@ class Hospital:
         return open_site(name, X, parse(rules), folder, study=guard, authority=authority)
 
     def steps(self) -> tuple[str, ...]:
+        """The steps of its chain."""
         site = self.open()
         try:
             return site.chain.names
@@ -81,6 +85,18 @@ class Hospital:
         process.join()
         assert process.exitcode == -signal.SIGKILL
         return left.read_bytes() if left.exists() else b""
+
+
+class Region(Hospital):
+    """A relay of a folder whose members, sites of this process, have these rows by name."""
+
+    def __init__(self, name, rows, rules: RelayRules, folder: Path) -> None:
+        self._name, self._rows, self._rules = name, rows, rules
+        self.folder, self.deaths = folder, []
+
+    def open(self):
+        members = [Site(site, X) for site, X in self._rows.items()]
+        return Relay(self._name, members, self._rules, folder=self.folder)
 
 
 def _answer_and_die(hospital: Hospital, data: bytes, place: int, on_the_way: str, left: Path) -> None:

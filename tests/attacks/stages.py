@@ -6,9 +6,9 @@ from unpooled.errors import TooFewAnswersError
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.aggregate import aggregate
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskMasked, Participants, SumParameters, asked
+from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskMasked, Participants, SumParameters
 from unpooled.protocol import codec
-from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response, parts_digest
 from unpooled.protocol.messages import Refusal
 
 AUTHORITY = Identity.new()
@@ -46,7 +46,7 @@ class SlowCoordinator:
             self._participants.digest,
             tuple(names),
             threshold_for(len(names)),
-            asked([self._part]),
+            parts_digest([self._part]),
         )
         self._stages = aggregate(terms, self._participants, keys, (0,))
 

@@ -18,11 +18,10 @@ from unpooled.privacy.secure_sum.stage_messages import (
     AskUnmask,
     Participants,
     SumParameters,
-    asked,
 )
 from unpooled.privacy.secure_sum.sum_member import Member
 from unpooled.protocol import codec
-from unpooled.protocol.exchange import Part, RequestId
+from unpooled.protocol.exchange import Part, RequestId, parts_digest
 from unpooled.protocol.messages import Question, Refusal, Reply, Summable
 from unpooled.protocol.questions.cluster_sums import AskMoments
 
@@ -75,7 +74,7 @@ class Ring:
 
     def terms(self, request_id: RequestId, *, sites=None, epoch: str = "e", **other) -> SumParameters:
         sites = self.names if sites is None else tuple(sites)
-        settings = {"threshold": threshold_for(len(self.names)), "asked": asked(self.parts), **other}
+        settings = {"threshold": threshold_for(len(self.names)), "asked": parts_digest(self.parts), **other}
         return SumParameters(request_id, epoch, self.participants.digest, sites, **settings)
 
     def reply(

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from attacks.stages import AUTHORITY, SlowCoordinator, request_id
-from kills import Hospital
+from kills import Hospital, Region
 from studies import private_study, study_of
 from unpooled.data import Number, Preparation, Table
+from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, RequestId, Response
@@ -84,6 +85,30 @@ def test_a_kill_between_any_two_steps_leaves_all_that_was_promised(tmp_path, mod
             exchange += 1
     assert verify(folder / "log.jsonl") == []
     assert sorted(releases(folder)) == list(range(exchange))
+
+
+def test_a_kill_between_any_two_steps_of_a_relay_leaves_one_answer(tmp_path):
+    """The members of the first sum, which later sums must have, are kept with the answer or not at all."""
+    rows, folder = {name: X[i::3] for i, name in enumerate("abc")}, tmp_path / "r"
+    region = Region("r", rows, RelayRules(exact=True, fixed_membership=True), folder)
+    steps = region.steps()
+    assert {"members", "stages", "answer", "transaction", "mask", "ledger"} < set(steps)
+    for exchange, (place, way) in enumerate((i, way) for i in range(len(steps) + 1) for way in ("in", "out")):
+        parts = (Part("total", AskMoments(), None, 0),)
+        data = codec.wrap(Request(RequestId(f"r{exchange}", 0, 0, 0), parts))
+        left, logged = region.die(data, place, way), way == "out" and place <= steps.index("log")
+        assert (bool(runs := answered_runs(folder)) and runs[-1] == f"r{exchange}") is logged
+        response = region.respond(data)
+        reply = codec.unwrap(response, expect=Response).replies[0]
+        assert not isinstance(reply, Refusal)
+        assert not logged or response == left
+        assert answered_runs(folder).count(f"r{exchange}") == 1
+    assert verify(folder / "log.jsonl") == []
+
+
+def answered_runs(folder) -> list[str]:
+    """The runs that the log has a release of, one entry for each line."""
+    return [e["run"] for _, e in entries(folder / "log.jsonl") if e["kind"] == "release"]
 
 
 def masked_places(steps) -> list[tuple[int, str]]:

@@ -23,7 +23,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, Asks
 from unpooled.protocol.exchange import Federation, Replies, RequestId, gather
 from unpooled.protocol.messages import Message, Refusal, Reply, SiteId
-from unpooled.site.open_site import AnswerSource
+from unpooled.site.chain import AnswerSource
 from unpooled.storage.atomic_files import write_atomically
 
 TABLES = "tables"  # the file in the folder of a run

@@ -3,6 +3,8 @@
 Bytes that were signed, hashed or derived for one purpose are then never valid for another. Every label ends
 with a zero byte and contains no other one, so none is the beginning of another. A label is part of the
 format: a changed label makes signatures and fingerprints of before invalid.
+
+``from_hex`` reads the keys and signatures from text.
 """
 
 from enum import Enum
@@ -50,3 +52,15 @@ class Label(bytes, Enum):
     MASK_KEY = b"unpooled mask key\0"
     TABLE_KEY = b"unpooled table key\0"
     SEED_COMMITMENT = b"unpooled seed commitment\0"
+
+
+def from_hex(text: str) -> bytes:
+    """Return the bytes of hexadecimal digits, as keys and signatures are written; b"" for other texts.
+
+    >>> from_hex("00ff"), from_hex("zz")
+    (b'\\x00\\xff', b'')
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""

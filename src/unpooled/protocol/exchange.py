@@ -6,11 +6,11 @@ record of the sites that answered and the numbers that they sent.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, Generic, cast
 
 import numpy as np
@@ -71,6 +71,15 @@ class Response(Message):
     request_id: RequestId
     replies: tuple[Reply, ...]
     head: str = ""  # "number:hash" of the line of the site's log that holds this answer
+
+
+def parts_digest(parts: Iterable[Part]) -> str:
+    """Return the digest of some questions, with their transforms and positions in the exchange."""
+    digest = sha256()
+    for part in parts:
+        data = codec.encode(part)
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
 
 
 def countersignable(site: SiteId, head: str) -> bytes:

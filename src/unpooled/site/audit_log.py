@@ -14,8 +14,8 @@ import numpy as np
 
 from unpooled.errors import LedgerError, QueryRefusedError
 from unpooled.privacy.dp.accounting import gdp_epsilon
-from unpooled.privacy.secure_sum.stage_messages import from_hex
 from unpooled.protocol import codec
+from unpooled.protocol.crypto_labels import from_hex
 from unpooled.protocol.declarations import Count, figures
 from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, countersignable
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
@@ -91,7 +91,7 @@ class AuditLog(Recorder):
         assert self._log is not None
         return self._log.seq + 2
 
-    def record_export(self, kind: str, **fields: Any) -> None:
+    def record_export(self, kind: str, **fields: object) -> None:
         """Write that a file leaves, before it does."""
         assert self._log is not None
         self._log.append(

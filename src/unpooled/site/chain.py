@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.errors import QueryRefusedError
@@ -55,6 +57,31 @@ class VisibleRows(NamedTuple):
     rows: Rows | Table | SummaryTable  # (n, d); a table if there is no transform
     weights: FloatArray | None
     within: FloatArray | None  # (d,) variance within the groups of a summary table
+
+
+class AnswerSource(NamedTuple):
+    """What a site answers from: its summary table, or its rows."""
+
+    X: Rows | Table | SummaryTable
+    weights: FloatArray | None = None
+    within: FloatArray | None = None
+    grouped: bool = False
+    min_cluster_size: int = 1
+    digest: str = ""  # of its summary table
+    groups: SummaryTable | None = None  # in raw mode: of the rows, if the site answers only in secure sums
+    raw: VisibleRows | None = None  # the rows behind these groups, for exact rounds
+
+    @property
+    def visible(self) -> VisibleRows:
+        return VisibleRows(self.X, self.weights, self.within)
+
+    @classmethod
+    def from_summary(cls, summary: SummaryTable, digest: str = "") -> "AnswerSource":
+        """Return the source of a site that answers from a summary table; that of an array is an array."""
+        if summary.named:
+            return cls(summary, grouped=True, digest=digest)
+        within = np.nan_to_num(summary.within)
+        return cls(summary.matrix(), summary.people, within, grouped=True, digest=digest)
 
 
 @dataclass(eq=False)

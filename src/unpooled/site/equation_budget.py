@@ -27,8 +27,7 @@ import numpy as np
 from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.errors import InputError, QueryRefusedError
-from unpooled.privacy.secure_sum.stage_messages import asked
-from unpooled.protocol.exchange import Part
+from unpooled.protocol.exchange import Part, parts_digest
 from unpooled.site.chain import AskedPart, Exchange
 from unpooled.site.ledger import Ledger
 from unpooled.typing import Rows
@@ -92,7 +91,7 @@ class EquationBudget:
     def allows(self, exchange: Exchange, exact: Sequence[AskedPart]) -> bool:
         """Return whether these parts of a request may read the rows; a repeated request may again."""
         number = sum(opened_equations(one.part) for one in exact)
-        queries = asked([one.part for one in exact])
+        queries = parts_digest([one.part for one in exact])
         return not exact or self._ledger.allows_equations(
             exchange.request.request_id, queries, number, self._max
         )
@@ -106,4 +105,4 @@ class EquationBudget:
         exact = [one.part for one in masked if not one.grouped]
         if exact:
             number = sum(map(opened_equations, exact))
-            self._ledger.open_equations(exchange.request.request_id, asked(exact), number, self._max)
+            self._ledger.open_equations(exchange.request.request_id, parts_digest(exact), number, self._max)

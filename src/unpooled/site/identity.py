@@ -10,7 +10,7 @@ from pathlib import Path
 from unpooled.errors import InputError
 from unpooled.privacy.secure_sum import stage_messages
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.protocol.crypto_labels import Label
+from unpooled.protocol.crypto_labels import Label, from_hex
 from unpooled.storage.atomic_files import create_atomically
 
 IDENTITY = "identity.key"
@@ -35,7 +35,7 @@ def fingerprint_in(folder: str | Path) -> str:
 
 
 def _key(path: Path) -> bytes:
-    key = stage_messages.from_hex(path.read_text(encoding="utf-8", errors="replace").strip())
+    key = from_hex(path.read_text(encoding="utf-8", errors="replace").strip())
     if len(key) != stage_messages.KEY:
         raise InputError(f"{path}: the identity must be {2 * stage_messages.KEY} hexadecimal digits")
     return key

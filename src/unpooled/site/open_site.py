@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import SCHEMA, aggregate_only
 from unpooled.site.audit_log import AuditLog, LogHeadGuard
 from unpooled.site.budget_guard import BudgetGuard
-from unpooled.site.chain import Chain, VisibleRows
+from unpooled.site.chain import AnswerSource, Chain, VisibleRows
 from unpooled.site.chain_steps import (
     AnswerStep,
     ChargedAnswers,
@@ -308,31 +308,6 @@ def _registry_mark(home: Path | None) -> str:
         return ""
     with Registry.open(home) as registry:
         return registry.mark
-
-
-class AnswerSource(NamedTuple):
-    """What a site answers from: its summary table, or its rows."""
-
-    X: Rows | Table | SummaryTable
-    weights: FloatArray | None = None
-    within: FloatArray | None = None
-    grouped: bool = False
-    min_cluster_size: int = 1
-    digest: str = ""  # of its summary table
-    groups: SummaryTable | None = None  # in raw mode: of the rows, if the site answers only in secure sums
-    raw: VisibleRows | None = None  # the rows behind these groups, for exact rounds
-
-    @property
-    def visible(self) -> VisibleRows:
-        return VisibleRows(self.X, self.weights, self.within)
-
-    @classmethod
-    def from_summary(cls, summary: SummaryTable, digest: str = "") -> "AnswerSource":
-        """Return the source of a site that answers from a summary table; that of an array is an array."""
-        if summary.named:
-            return cls(summary, grouped=True, digest=digest)
-        within = np.nan_to_num(summary.within)
-        return cls(summary.matrix(), summary.people, within, grouped=True, digest=digest)
 
 
 def _from_rows(

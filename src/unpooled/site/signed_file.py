@@ -184,7 +184,7 @@ def open_file(path: Path, kinds: Mapping[str, Callable[[Any], H]]) -> SignedFile
     ``kinds`` has for each kind the function that reads its header.
     """
     from unpooled.privacy.secure_sum.crypto import is_signed
-    from unpooled.privacy.secure_sum.stage_messages import from_hex
+    from unpooled.protocol.crypto_labels import from_hex
 
     values = parsed(path, *kinds)
     kind = str(values["unpooled"])

@@ -114,7 +114,7 @@ def signable(digest: str) -> bytes:
 def is_proposed_by(study: Study, signature: str, authority: str) -> bool:
     """Return whether the owner of this key, hexadecimal, signed the study, and the study names the key."""
     from unpooled.privacy.secure_sum.crypto import is_signed
-    from unpooled.privacy.secure_sum.stage_messages import from_hex
+    from unpooled.protocol.crypto_labels import from_hex
 
     key = from_hex(authority)
     return study.authority == authority and is_signed(key, signable(study.digest), from_hex(signature))

@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from unpooled.algorithms.registry import import_methods
-from unpooled.federation.coordinator_run import AnyTask, ForwardTask, coordinate
+from unpooled.federation.coordinator_run import AnyTask, ForwardTask, RunTask, coordinate
 from unpooled.federation.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC, own_path
 from unpooled.federation.relay.forwarder import Forwarder
 from unpooled.federation.retrying_transport import NoAnswer, OnAnswer, RetryingTransport
@@ -48,12 +48,16 @@ class Coordinator(Controller):
         mailbox = Mailbox(engine)
         home, runs = _places(fl_ctx)
         folder = _run_folder(runs, task)
-        forwarder = Forwarder(folder, lambda: bool(abort_signal.triggered))
+
+        def aborted() -> bool:
+            return bool(abort_signal.triggered)
+
+        forwarder = Forwarder(folder, aborted) if isinstance(task, ForwardTask) else None
         transport = RetryingTransport(
             task.sites,
             mailbox.send,
             deadline=task.deadline,
-            stopped=forwarder.stopped,
+            stopped=aborted if forwarder is None else forwarder.stopped,
             approval_timeout=task.approval_timeout,
         )
 
@@ -63,11 +67,12 @@ class Coordinator(Controller):
 
         engine.register_aux_message_handler(ANSWER, mailbox.receive)
         engine.register_aux_message_handler(READY, ready)
-        if not (
-            forwarder.serve(transport)
-            if isinstance(task, ForwardTask)
-            else coordinate(task, transport, folder, home=home)
-        ):
+        if isinstance(task, RunTask):
+            done = coordinate(task, transport, folder, home=home)
+        else:
+            assert forwarder is not None
+            done = forwarder.serve(transport)
+        if not done:
             self.system_panic("the run did not finish; its folder holds the reason", fl_ctx)
 
     def process_result_of_unknown_task(self, *args: object, **kwargs: object) -> None:

@@ -24,10 +24,9 @@ from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask
 from unpooled.protocol.exchange import Federation, RequestId, Response, format_silent_sites
 from unpooled.protocol.messages import Reply, SiteId
-from unpooled.site.chain import AskedPart, Exchange, Next, Step
+from unpooled.site.chain import AnswerSource, AskedPart, Exchange, Next, Step
 from unpooled.site.chain_steps import AnswerStep, TransformStep
 from unpooled.site.ledger import Ledger
-from unpooled.site.open_site import AnswerSource
 from unpooled.storage.atomic_files import write_atomically
 
 FOLDER = "members"  # of a relay's folder: the tables that it answers from, one for each study

@@ -17,7 +17,6 @@ from unpooled.errors import QueryRefusedError, SchemaMismatchError, TooFewAnswer
 from unpooled.federation.member_tree import AskMembers, Members, TreeError
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.optimality.questions import AskNode, NodeSolution
-from unpooled.privacy.secure_sum.stage_messages import asked as asked_digest
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Ask, Verb
 from unpooled.protocol.declarations import Count
@@ -29,6 +28,7 @@ from unpooled.protocol.exchange import (
     RequestId,
     Response,
     format_silent_sites,
+    parts_digest,
 )
 from unpooled.protocol.messages import MaskedElsewhere, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
@@ -125,7 +125,7 @@ class MemberTotals(Step):
         it.
         """
         request, parts = exchange.request, [asked.part for asked in exchange.parts]
-        request_id, about = request.request_id, asked_digest(parts)
+        request_id, about = request.request_id, parts_digest(parts)
         if (request_id, about) in self._sums:
             totals, exchange.sum_members, exchange.sum_sites = self._sums[request_id, about]
             return totals

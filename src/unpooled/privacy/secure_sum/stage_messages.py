@@ -11,7 +11,7 @@ unmask     the others' signatures                          one share of every pe
 =========  ==============================================  ==================================================
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated
@@ -27,7 +27,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.crypto_labels import Label
 from unpooled.protocol.declarations import Bytes, Numbers, Setting, Text
 from unpooled.protocol.exact_sum import ExactSum
-from unpooled.protocol.exchange import Part, RequestId
+from unpooled.protocol.exchange import RequestId
 from unpooled.protocol.limits import MAX_SITES
 from unpooled.protocol.messages import Message, Question, Reply, SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
@@ -82,15 +82,6 @@ class SumParameters(Message):
     @property
     def context(self) -> bytes:
         return sha256(codec.encode(self)).digest()
-
-
-def asked(parts: Iterable[Part]) -> str:
-    """Return the digest of some questions, with their transforms and positions in the exchange."""
-    digest = sha256()
-    for part in parts:
-        data = codec.encode(part)
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
 
 
 # ---------------------------------------------------------------- the participant list
@@ -342,18 +333,6 @@ class AskUnmask(Question[UnmaskShares]):
 
 
 STAGES = (AskKeys, AskShares, AskMasked, AskConsistency, AskUnmask)
-
-
-def from_hex(text: str) -> bytes:
-    """Return the bytes of hexadecimal digits, as keys and signatures are written; b"" for other texts.
-
-    >>> from_hex("00ff"), from_hex("zz")
-    (b'\\x00\\xff', b'')
-    """
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""
 
 
 def as_array(data: bytes) -> ByteArray:

@@ -22,7 +22,6 @@ from unpooled.privacy.secure_sum.stage_messages import (
     Keys,
     Participants,
     SumParameters,
-    asked,
 )
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import Asks
@@ -35,6 +34,7 @@ from unpooled.protocol.exchange import (
     RequestId,
     format_silent_sites,
     gather,
+    parts_digest,
     size,
 )
 from unpooled.protocol.messages import Question, Refusal, Reply, SiteId
@@ -103,7 +103,7 @@ class SecureSummation:
             participants=self.participants.digest,
             sites=tuple(site for site in self.participants.sites if site not in self.out),
             threshold=threshold_for(len(self.participants.sites), self._settings.min_sites),
-            asked=asked([self._part(asks, i, self._sites[0]) for i in indices]),
+            asked=parts_digest([self._part(asks, i, self._sites[0]) for i in indices]),
         )
         total, replies = self._stages(terms, asks, indices)
         self.out |= total.silent

@@ -44,15 +44,13 @@ from unpooled.privacy.secure_sum.stage_messages import (
     UnmaskShares,
     as_array,
     as_words,
-    asked,
     check_list,
-    from_hex,
     threshold_for,
 )
 from unpooled.privacy.secure_sum.sum_settings import MIN_SITES
 from unpooled.protocol import codec
-from unpooled.protocol.crypto_labels import Label
-from unpooled.protocol.exchange import Part, RequestId
+from unpooled.protocol.crypto_labels import Label, from_hex
+from unpooled.protocol.exchange import Part, RequestId, parts_digest
 from unpooled.protocol.messages import SiteId, Summable
 from unpooled.protocol.partial_sum import PartialSum
 
@@ -194,7 +192,7 @@ class Member:
     def check_masked(self, request_id: RequestId, ask: AskMasked, parts: Sequence[Part]) -> None:
         """Refuse what ``masked`` would refuse, before anything is computed or charged."""
         state, terms = self._sum(request_id, ask)
-        if asked(parts) != terms.asked:
+        if parts_digest(parts) != terms.asked:
             raise QueryRefusedError("the queries are not those in the terms of the sum")
         check_list(ask.sharers, terms.sites, "sharers", terms.threshold, self.name)
         if ask.sealed.shape != (len(ask.sharers) - 1, stage_messages.SEALED):

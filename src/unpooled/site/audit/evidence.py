@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpooled.errors import LedgerError, PolicyError
-from unpooled.privacy.secure_sum.stage_messages import from_hex
+from unpooled.protocol.crypto_labels import from_hex
 from unpooled.protocol.exchange import countersignable
 from unpooled.site import people_register
 from unpooled.site.erasures import Erasures
