@@ -44,9 +44,10 @@ def test_membership_of_real_tables_is_inferred_as_well_as_by_other_attackers(hos
     heart = read_table(str(HEART), Reading(categorical=codes))
     mine = heart.values[:, heart.index("site")] == heart.categories["site"].index(hospital)
     table = Table(heart.names, heart.kinds, heart.categories, heart.values[mine]).without(("site",))
-    risk = measure_risks(table, SummarySettings(5), ("num",)).membership
-    assert risk.auc >= auc
-    assert risk.found >= found
+    risks = measure_risks(table, SummarySettings(5), ("num",))
+    assert risks.membership.auc >= auc
+    assert risks.membership.found >= found
+    assert risks.singled_out[0] >= 0.12  # what Anonymeter 1.1 found in one of these tables at most
 
 
 def test_who_lacks_a_value_is_inferred_from_the_numbers_of_values():

@@ -32,7 +32,7 @@ _FALSE_ALARMS, _CLOSE = 0.01, 0.1
 _INSIDE = 0.05  # people of the whole table added to a group, so that nothing is impossible
 _FEW_PEOPLE, _SPLITS = 1000, 5  # up to so many people are divided several times into members and controls
 _MAX_PEOPLE = 4000  # drawn at random from a larger table
-_PREDICATES, _PREDICATE_COLUMNS = 500, 3
+_PREDICATES, _PREDICATE_COLUMNS, _DRAWS = 500, 4, 5000
 
 
 @dataclass(frozen=True)
@@ -329,23 +329,35 @@ class _Attack:
         return float(guess.mean()), float(same[known > 0].mean()) if (known > 0).any() else 0.0
 
     def singled_out(self, rng: np.random.Generator) -> tuple[float, float]:
-        """The share of predicates, made from rows of the table, that exactly one person fulfils."""
-        alone = np.zeros(2)
-        for _ in range(_PREDICATES):
+        """The share of predicates that exactly one person fulfils, of members and of controls.
+
+        As Anonymeter's: from the values of a group, of which exactly one group has all.
+        """
+        alone, done = np.zeros(2), set()
+        for _ in range(_DRAWS):
             group = int(rng.integers(len(self.summary)))
-            names = rng.choice(self.columns, min(_PREDICATE_COLUMNS, len(self.columns)), replace=False)
-            for who in (0, 1):
-                fits = np.ones(len(self.values[self.columns[0]][who]), dtype=np.bool_)
-                for name in names:
-                    x = self.values[name][who]
-                    if name in self.summary.means:
-                        mean = self.summary.means[name]
-                        value = mean[group]
-                        fits &= x >= value if value > np.median(mean) else x <= value
-                    else:
-                        fits &= x == self.summary.counts[name][group].argmax()
-                alone[who] += fits.sum() == 1
-        return float(alone[0] / _PREDICATES), float(alone[1] / _PREDICATES)
+            known = [name for name in self.columns if self.summary.people_with_value(name)[group] > 0]
+            names = tuple(sorted(rng.choice(known, min(_PREDICATE_COLUMNS, len(known)), replace=False)))
+            groups = np.ones(len(self.summary), dtype=np.bool_)
+            people = [np.ones(len(x), dtype=np.bool_) for x in self.values[self.columns[0]]]
+            for name in names:
+                of = self.summary.people_with_value(name) > 0
+                if name in self.summary.means:
+                    mean = self.summary.means[name]
+                    sign = 1.0 if mean[group] > np.median(mean[of]) else -1.0
+                    groups &= of & (sign * mean >= sign * mean[group])
+                    fits = [sign * x >= sign * mean[group] for x in self.values[name]]
+                else:
+                    most = self.summary.counts[name].argmax(axis=1)
+                    groups &= of & (most == most[group])
+                    fits = [x == most[group] for x in self.values[name]]
+                people = [own & more for own, more in zip(people, fits, strict=True)]
+            if groups.sum() == 1 and (group, names) not in done:
+                done.add((group, names))
+                alone += [own.sum() == 1 for own in people]
+            if len(done) == _PREDICATES:
+                break
+        return float(alone[0] / max(len(done), 1)), float(alone[1] / max(len(done), 1))
 
     def linked(self) -> tuple[float, float]:
         """The share of people whose columns, in two halves, lead to the same group."""
