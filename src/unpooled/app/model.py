@@ -12,6 +12,7 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.data import Preparation, Table
+from unpooled.data.column_kinds import has_mean
 from unpooled.data.readers import Reading
 from unpooled.data.schema import some
 from unpooled.data.transforms import Category
@@ -52,8 +53,8 @@ class Model(Message):
             fitted,
             columns=tuple(kinds),
             exclude=(),
-            categorical=tuple(name for name, kind in kinds.items() if kind == "category"),
-            numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
+            categorical=tuple(name for name, kind in kinds.items() if not has_mean(kind)),
+            numbers=tuple(name for name, kind in kinds.items() if has_mean(kind)),
         )
 
     def predict(self, table: Table, *, lacking: bool = False) -> Labels:

@@ -62,8 +62,8 @@ def _row(traits: list[Trait], names: Names) -> list[str]:
         cells = [percent(t.value) for t in traits]
         title, overall = f"{label} = {first.category}, %", percent(first.overall)
     else:
-        cells = [f"{figure(t.value)} ± {figure(t.spread)}" for t in traits]
-        title, overall = f"{label}, mean ± SD", figure(first.overall)
+        cells = [f"{t.shown} ± {figure(t.spread)}" for t in traits]
+        title, overall = f"{label}, mean ± SD", first.shown_overall
     effects = [t.effect for t in traits]
     return [title, *cells, overall, *([f"{max(effects) - min(effects):.2f}"] if len(traits) > 1 else [])]
 

@@ -1,12 +1,13 @@
 """Traits of a cluster: how it differs from all rows, column by column."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unpooled.data import AgreedSchema
-from unpooled.data.transforms import Binary
+from unpooled.data.transforms import Binary, Number
 from unpooled.evaluation import Description
 from unpooled.html.formatting import figure
 
@@ -26,6 +27,7 @@ class Trait:
     effect: float  # how many standard deviations of all rows the cluster's mean lies from theirs
     known: float  # rows of the cluster with a value, on which the figures rest
     rows: float  # of the cluster
+    show: Callable[[float], str] = figure  # how a number of the column is printed
 
     @property
     def name(self) -> str:
@@ -34,7 +36,12 @@ class Trait:
     @property
     def shown(self) -> str:
         """The value, a share as a percentage."""
-        return f"{self.value:.0%}" if self.category else figure(self.value)
+        return f"{self.value:.0%}" if self.category else self.show(self.value)
+
+    @property
+    def shown_overall(self) -> str:
+        """The mean or the share over all rows, as ``shown``."""
+        return f"{self.overall:.0%}" if self.category else self.show(self.overall)
 
     def text(self) -> str:
         """Return the trait in words, with the rows behind it if many others lack a value.
@@ -48,7 +55,7 @@ class Trait:
         if self.category:
             value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0%
             return f"{value:.0%} {self.name} (all {overall:.0%}{behind})"
-        return f"{self.column} {figure(self.value)} (all {figure(self.overall)}{behind})"
+        return f"{self.column} {self.shown} (all {self.shown_overall}{behind})"
 
     @property
     def behind(self) -> str:
@@ -85,6 +92,7 @@ def column_means(description: Description, agreement: AgreedSchema, cluster: int
     one, zero = np.ones((1, transform.width)), np.zeros((1, transform.width))
     scales = transform.undo(one)[0] - transform.undo(zero)[0]
     within_groups = dict(zip((c.label for c in transform.columns), agreement.within, strict=True))
+    shown = {c.label: c.shown for c in transform.columns if isinstance(c, Number)}
     traits = []
     rows = float(d.sizes[:, cluster].sum())
     for j, (column, category) in enumerate(transform.outputs):
@@ -98,7 +106,8 @@ def column_means(description: Description, agreement: AgreedSchema, cluster: int
         spread = float("nan") if category else float(own * scales[j])
         known = rows if d.known is None else float(d.known[cluster, j])
         value, everywhere = float(values[cluster, j]), float(overall[j])
-        traits.append(Trait(column, category, value, spread, everywhere, effect, known, rows))
+        show = figure if category else shown[column]
+        traits.append(Trait(column, category, value, spread, everywhere, effect, known, rows, show))
     return traits
 
 

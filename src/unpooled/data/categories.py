@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from unpooled.data.column_kinds import NUMBER
+from unpooled.data.column_kinds import has_mean
 from unpooled.data.missing_values import more_frequent
 from unpooled.data.schema import Schema, some
 from unpooled.data.transforms import Category
@@ -38,7 +38,7 @@ def categories_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...
 
 def two_values_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
     """Return the one or two values that a column of numbers has over all sites; () if it may have more."""
-    by_site = [s.categories[j] for s in schemas.values() if s.kinds[j := s.names.index(name)] == NUMBER]
+    by_site = [s.categories[j] for s in schemas.values() if has_mean(s.kinds[j := s.names.index(name)])]
     values = tuple(sorted({value for held in by_site for value in held}, key=float))
     return values if all(by_site) and len(values) <= 2 else ()
 

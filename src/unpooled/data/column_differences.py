@@ -1,13 +1,12 @@
 """Errors and warnings about columns that differ between sites or do not suit the preparation options."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unpooled.data.column_kinds import CODE, DATE, EMPTY, ID
+from unpooled.data.column_kinds import EMPTY, kind_of
 from unpooled.data.schema import Schema, kinds_by_site, some
 from unpooled.data.table import is_unnamed
 from unpooled.errors import InputError, SchemaMismatchError
@@ -17,18 +16,11 @@ if TYPE_CHECKING:
     from unpooled.data.schema_agreement import ColumnPlan, PreparationOptions
 
 
-_WHY = {
-    DATE: "dates are not measurements; cluster by a number such as an age, or a number of days",
-    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
-    CODE: "looks like codes (leading zeros, post codes); --categorical {0} takes it as a category",
-}
-
-
 def exclusion_reason(kind: str, name: str) -> str:
     """Return why a column of dates, ids or codes is left out, and the option that uses it nevertheless."""
     if is_unnamed(name):
         return "looks like row numbers; with a name in the file, --numbers and that name take it as numbers"
-    return _WHY[kind].format(shlex.quote(name))
+    return kind_of(kind).why_left_out(name)
 
 
 def with_all_columns(schemas: Mapping[SiteId, Schema]) -> dict[SiteId, Schema]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from unpooled.data.categories import categories_of, two_values_of
 from unpooled.data.column_differences import with_all_columns
-from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, EMPTY, TEXT, looks_odd
 from unpooled.data.schema import Schema, kinds_by_site, some
 from unpooled.errors import SchemaMismatchError
 from unpooled.protocol.messages import SiteId
@@ -79,8 +79,7 @@ def kind_of_all(kinds: Collection[str]) -> str:
         return present.pop() if present else EMPTY
     if present <= {CATEGORY, TEXT}:
         return TEXT
-    odd = [kind for kind in (DATE, ID, CODE) if kind in present]
-    return odd[0] if odd and (NUMBER not in present or odd == [ID]) else ""
+    return looks_odd(present)
 
 
 def _of_all(schemas: Mapping[SiteId, Schema], names: tuple[str, ...], fact: str) -> FloatArray:

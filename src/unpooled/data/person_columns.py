@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, EMPTY, ID, NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, EMPTY, ID, TEXT, has_mean
 from unpooled.data.readers.cell_text import named_as_id
 from unpooled.data.table import Table
 from unpooled.typing import FloatArray, IntArray
@@ -155,7 +155,7 @@ def other_ids(table: Table, person: str) -> tuple[str, ...]:
     found = []
     for name, kind in zip(table.names, table.kinds, strict=True):
         values = np.asarray(table.values[:, table.index(name)])
-        if kind not in (NUMBER, ID) or name == person or people < _MIN_PEOPLE:
+        if not (has_mean(kind) or kind == ID) or name == person or people < _MIN_PEOPLE:
             continue
         if np.isnan(values).any() or (values != np.floor(values)).any():
             continue
@@ -209,7 +209,7 @@ def _columns(table: Table) -> list[_CodedColumn]:
             continue
         codes = np.full(len(values), -1, dtype=np.int64)
         codes[there] = inverse
-        ordered = kind in (NUMBER, ID)
+        ordered = has_mean(kind) or kind == ID
         x = np.zeros((1, len(values)))
         if ordered:
             x[0, there] = ((np.cumsum(sizes) - sizes / 2) / rows)[inverse] - 0.5

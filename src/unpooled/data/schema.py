@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from unpooled.data.bounded_table import BoundedTable
-from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, EMPTY, TEXT, has_mean
 from unpooled.data.summary_table import OTHER, SummaryTable, category_indices, plain_number
 from unpooled.data.table import Table, side_by_side
 from unpooled.data.transforms import complete
@@ -155,7 +155,7 @@ class AskSchema(Question[Schema]):
         n = len(table)
         rows = np.array([float(n)])
         count, sums, squares = (np.zeros(len(table.names)) for _ in range(3))
-        two_values = {j: Counter[float]() for j, kind in enumerate(table.kinds) if kind == NUMBER}
+        two_values = {j: Counter[float]() for j, kind in enumerate(table.kinds) if has_mean(kind)}
         tallies = {name: np.zeros(len(categories)) for name, categories in table.categories.items()}
         for chunk in table.chunks():
             present, values, total = _there(chunk)
@@ -169,7 +169,7 @@ class AskSchema(Question[Schema]):
                 tally += _tally(chunk[:, table.index(name)], len(tally))
         disclosed = batch.large(count, count)
         missing = n - count
-        number = disclosed & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
+        number = disclosed & (count > 0) & np.array([has_mean(kind) for kind in table.kinds])
         for j, two in two_values.items():
             number[j] &= not {*two} <= {0.0, 1.0} or not squares[j]  # 0/1 columns have no unit: no size
         size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if batch.minimum > 1 else 20)

@@ -30,7 +30,7 @@ from unpooled.data.column_differences import (
     no_rows_message,
     with_all_columns,
 )
-from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, EMPTY, TEXT, has_mean, looks_odd
 from unpooled.data.column_scales import (
     SHAPES,
     all_columns,
@@ -52,7 +52,7 @@ from unpooled.data.schema import (
     some,
     stated_units,
 )
-from unpooled.data.transforms import Binary, Category, Number, Preparation
+from unpooled.data.transforms import Binary, Category, Number, Preparation, number_column
 from unpooled.errors import InputError, SchemaMismatchError
 from unpooled.protocol.algorithm import Steps, each, total, transformed
 from unpooled.protocol.messages import Message, SiteId
@@ -69,6 +69,7 @@ class ColumnPlan:
     sites: tuple[SiteId, ...]
     columns: tuple[str, ...]
     numbers: tuple[str, ...]
+    kinds: dict[str, str]  # of the numbers
     two_values: dict[str, tuple[float, float]]  # of the numbers that have no more over all sites
     categorical: tuple[str, ...]
     categories: tuple[tuple[str, ...], ...]
@@ -103,17 +104,18 @@ def plan_columns(
     others = (*exclude, *outcomes)
     left_out = excluded_by_intersection(schemas, chosen, others) if columns == "common" else []
     numbers, categorical, warnings = [], [], []
+    of_numbers: dict[str, str] = {}
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}
-        odd = [kind for kind in (DATE, ID, CODE) if kind in present]
-        if odd and (NUMBER not in present or odd == [ID]):
-            why = exclusion_reason(odd[0], name)
+        if odd := looks_odd(present):
+            why = exclusion_reason(odd, name)
             if named:
                 raise SchemaMismatchError(f"column {name}: {why}", kinds_by_site(schemas, chosen))
             left_out.append((name, why))
-        elif present == {NUMBER}:
+        elif len(present) == 1 and all(map(has_mean, present)):
             numbers.append(name)
+            (of_numbers[name],) = present
         elif present == {CATEGORY} and not named and all_differ(schemas, name):
             left_out.append((name, "a different text in every row: names or ids"))
         elif present == {CATEGORY} and len(categories_of(schemas, name)) <= max_categories:
@@ -156,6 +158,7 @@ def plan_columns(
         sites=sites,
         columns=chosen,
         numbers=tuple(numbers),
+        kinds=of_numbers,
         two_values={
             name: (float(both[0]), float(both[1]))
             for name in numbers
@@ -455,7 +458,7 @@ def _agreed(
                 continue
         elif preparation_options.scale_of(name) == "min-max":
             shift, scale = bounds[name][0], bounds[name][1] - bounds[name][0]
-        columns[name] = Number(name, mean, shift, scale)
+        columns[name] = number_column(plan.kinds[name], name, mean, shift, scale)
     start = 0
     shares: dict[str, FloatArray] = {}
     for name, categories in zip(plan.categorical, plan.categories, strict=True):
@@ -508,7 +511,7 @@ def _agreed(
         unstated_within=tuple(
             s
             for s in plan.sites
-            if any(_lacks_within(schemas[s], c.name) for c in prepared if type(c) is Number)
+            if any(_lacks_within(schemas[s], c.name) for c in prepared if not isinstance(c, Category | Binary))
         ),
     )
 
@@ -530,5 +533,5 @@ def _within(schemas: dict[SiteId, Schema], column: Number | Category) -> float:
 def _lacks_within(schema: Schema, name: str) -> bool:
     """Whether a site has groups of people, and does not state how these vary within them."""
     j = schema.names.index(name)
-    varies = schema.protection[0] == "summary" and schema.kinds[j] == NUMBER and schema.spread[j] != -np.inf
+    varies = schema.protection[0] == "summary" and has_mean(schema.kinds[j]) and schema.spread[j] != -np.inf
     return bool(varies and np.isnan(schema.within[j]))

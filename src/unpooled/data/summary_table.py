@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, KINDS, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_cells, has_mean, is_kind
 from unpooled.errors import InputError
 from unpooled.storage.spreadsheet import csv_text
 from unpooled.typing import FloatArray, IntArray
@@ -105,7 +105,7 @@ class SummaryTable:
 
     def matrix(self) -> FloatArray:
         """Return the means (G, c) of a table of numbers only; a suppressed cell has its column's mean."""
-        if set(self.kinds) != {NUMBER}:
+        if not all(map(has_mean, self.kinds)):
             raise InputError("the summary table has categorical columns, which need a preparation")
         X = np.empty(self.shape)
         for j, name in enumerate(self.names):
@@ -118,7 +118,7 @@ class SummaryTable:
         out = [(PEOPLE, self.people)]
         for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
             known = self.known[:, j]
-            if kind == NUMBER:
+            if has_mean(kind):
                 out.append((name, np.where(known > 0, self.means[name], np.nan)))
             elif kind == CATEGORY:
                 out += [
@@ -173,7 +173,7 @@ def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
         known = np.zeros((len(people), len(names)))
         means, counts = {}, {}
         for j, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-            if kind == NUMBER:
+            if has_mean(kind):
                 means[name] = _zero_if_missing(next(columns))
             elif kind == CATEGORY:
                 counts[name] = _zero_if_missing(np.stack([next(columns) for _ in categories[name]], axis=1))
@@ -206,7 +206,7 @@ def described(summary: SummaryTable) -> dict[str, Any]:
         "incomplete": [
             name
             for name, kind, full in zip(summary.names, summary.kinds, whole, strict=True)
-            if kind in (NUMBER, CATEGORY) and not full
+            if has_cells(kind) and not full
         ],
         "within": [None if v != v else v for v in summary.within.tolist()],
         "values": {name: list(held) for name, held in summary.values.items()},
@@ -253,7 +253,7 @@ def check_plausible(table: SummaryTable) -> None:
     numbers = [table.people, table.known, *table.means.values(), *table.counts.values()]
     if not len({*table.names}) == len(table.names) == len(table.kinds) == len(table.within):
         raise InputError("its columns are not described once each")
-    if not all(map(_is_text, (*table.names, table.made))) or not {*table.kinds} <= KINDS:
+    if not all(map(_is_text, (*table.names, table.made))) or not all(map(is_kind, table.kinds)):
         raise InputError("its description has something else than names and kinds of columns")
     if not len(table) or not all(np.isfinite(array).all() for array in numbers):
         raise InputError("it has no group, or numbers that are not finite")
@@ -272,7 +272,7 @@ def check_plausible(table: SummaryTable) -> None:
     for name, values in table.values.items():
         if len(values) > 2 or not np.isfinite(values).all():
             raise InputError(f"the values of {name} are not two numbers at most")
-    if not any(kind in (NUMBER, CATEGORY) for kind in table.kinds):
+    if not any(has_cells(kind) for kind in table.kinds):
         raise InputError("no column has numbers or categories")
 
 

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.data.bounded_table import BoundedTable
-from unpooled.data.column_kinds import NUMBER
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, has_mean
 from unpooled.data.summary_table import SummaryTable, plain_number
 from unpooled.data.table import Table, empty, side_by_side
 from unpooled.errors import InputError, QueryRefusedError
+from unpooled.html.formatting import figure
 from unpooled.protocol.messages import Message
 from unpooled.protocol.site_batch import repeated
 from unpooled.protocol.transform import Transform
@@ -71,6 +72,16 @@ class Number(Message):
     scale: float
 
     @property
+    def kind(self) -> str:
+        """The kind of the column that a table must have."""
+        return NUMBER
+
+    @property
+    def described(self) -> str:
+        """The kind, for the report."""
+        return "number"
+
+    @property
     def width(self) -> int:
         return 1
 
@@ -78,6 +89,10 @@ class Number(Message):
     def label(self) -> str:
         """The name of the prepared column."""
         return self.name
+
+    def shown(self, value: float) -> str:
+        """Return a value, or a mean, as people read it."""
+        return figure(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +158,10 @@ class Binary(Number):
         """The higher value, as a category."""
         return plain_number(self.high)
 
+    @property
+    def described(self) -> str:
+        return f"category ({figure(self.low)} or {figure(self.high)})"
+
     def share(self, mean: float) -> float:
         """Return the share of the higher value behind a mean in the column's own unit."""
         return min(max((mean - self.low) / (self.high - self.low), 0.0), 1.0)
@@ -160,6 +179,16 @@ class Category(Message):
     other: bool
     fill: int  # the place of the most frequent category
     scale: float
+
+    @property
+    def kind(self) -> str:
+        """The kind of the column that a table must have."""
+        return CATEGORY
+
+    @property
+    def described(self) -> str:
+        """The kind, for the report."""
+        return "category"
 
     @property
     def label(self) -> str:
@@ -244,7 +273,7 @@ class Preparation(Transform):
                     f"{column.label}: a summary table, or a declared table, has its columns as they are"
                 )
             if isinstance(column, Category):
-                if kinds.get(column.name) == NUMBER:
+                if has_mean(kinds.get(column.name, EMPTY)):
                     raise QueryRefusedError(f"categories of column {column.name}, which holds numbers")
                 if not -1 <= column.fill < max(column.width, 1):
                     raise QueryRefusedError(
@@ -351,7 +380,12 @@ class Preparation(Transform):
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of every column that a new table must have."""
-        return {c.name: NUMBER if isinstance(c, Number) else "category" for c in self.columns}
+        return {c.name: c.kind for c in self.columns}
+
+
+def number_column(kind: str, name: str, fill: float, shift: float, scale: float) -> Number:
+    """Return the prepared column of a column of numbers of a kind."""
+    return Number(name, fill, shift, scale)
 
 
 def complete(raw: npt.NDArray[Any]) -> BoolArray:

@@ -292,9 +292,10 @@ def _print_blank(blank: list[int], data: str) -> None:
 def _without_cells(made: "SummaryTable") -> list[str]:
     """Return sentences on the columns without cells in the table, and what to do about each kind."""
     from unpooled.app.pages.table_page import without_categories
+    from unpooled.data.column_kinds import has_cells
 
     kinds = dict(zip(made.names, made.kinds, strict=True)) | dict.fromkeys(without_categories(made), "text")
-    lost = {name: kind for name, kind in kinds.items() if kind not in ("number", "category")}
+    lost = {name: kind for name, kind in kinds.items() if not has_cells(kind)}
     if not lost:
         return []
     names = ", ".join(f"{name} ({kind})" for name, kind in lost.items())

@@ -11,6 +11,7 @@ from unpooled.app.export.onnx_model import to_onnx
 from unpooled.app.export.sklearn_model import built, to_module
 from unpooled.app.model import Model
 from unpooled.data import Number, Table
+from unpooled.data.column_kinds import has_mean
 from unpooled.data.transforms import Shaped
 from unpooled.errors import InputError, ModelError, install_hint
 from unpooled.storage.atomic_files import write_atomically
@@ -101,7 +102,7 @@ def _numbers(c: Number, rng: np.random.Generator, n: int) -> FloatArray:
 def _as_arrays(model: Model, columns: dict[str, list[Any]]) -> dict[str, Any]:
     kinds = model.preparation.kinds
     return {
-        name: np.array([np.nan if v is None else v for v in cells]) if kinds[name] == "number" else cells
+        name: np.array([np.nan if v is None else v for v in cells]) if has_mean(kinds[name]) else cells
         for name, cells in columns.items()
     }
 
@@ -124,7 +125,7 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
     kinds = model.preparation.kinds
     feed = {
         name: np.array([np.nan if v is None else v for v in cells], dtype=np.float64)[:, None]
-        if kinds[name] == "number"
+        if has_mean(kinds[name])
         else np.array([v or "" for v in cells], dtype=object)[:, None]
         for name, cells in columns.items()
     }

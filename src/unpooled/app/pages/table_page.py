@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unpooled.data.column_kinds import CODE, DATE, EMPTY, ID, TEXT
+from unpooled.data.column_kinds import KINDS, kind_of
 from unpooled.data.summary_table import OTHER, SummaryTable
 from unpooled.html.formatting import counted
 from unpooled.html.rendering import render
@@ -11,14 +11,6 @@ from unpooled.site.explain_policy import diversity
 
 _MAX_ROWS = 2000  # on the page; the CSV has all of them
 _MAX_UNIFORM = 12  # columns with uniform groups that are named
-_SUPPRESSED = (  # why a column is suppressed, and the kinds of such columns
-    ("they are dates", (DATE,)),
-    ("they are ids or row numbers", (ID,)),
-    ("they are codes", (CODE,)),
-    ("they have too many different texts", (TEXT,)),
-    ("too few people share a value", (EMPTY,)),
-)
-
 NOT_MEASURED = "The risks of this table were not measured: site summarize measures them for a first table."
 STAYS = "These figures come from rows. They stay in the site's folder, and are in no answer."
 
@@ -88,10 +80,13 @@ def _declaration(settings: SummarySettings) -> str:
 def _odd_columns(summary: SummaryTable) -> list[str]:
     """Return sentences on columns that are suppressed, fully or nearly, each with the reason."""
     sentences = []
-    for reason, kinds in _SUPPRESSED:
-        named = [name for name, kind in zip(summary.names, summary.kinds, strict=True) if kind in kinds]
-        if named:
-            sentences.append(f"These columns are suppressed, because {reason}: {', '.join(named)}.")
+    for name, kind in zip(summary.names, map(kind_of, summary.kinds), strict=True):
+        if kind.legend:
+            sentences.append(f"The means of {name} are of positions: {kind.legend}.")
+    for text, kind in KINDS.items():
+        named = [name for name, own in zip(summary.names, summary.kinds, strict=True) if own == text]
+        if named and kind.suppressed:
+            sentences.append(f"These columns are suppressed, because {kind.suppressed}: {', '.join(named)}.")
     if bare := without_categories(summary):
         sentences.append(
             "The table discloses only how many people of a group have a value in these columns, because no "

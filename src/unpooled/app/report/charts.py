@@ -147,8 +147,7 @@ def apart(result: ClusterResult) -> str:
             text(plane.left - 10, y + 5, name if len(name) < 26 else name[:24] + "…", "label", "end")
         )
         parts.append(line((plane.left, y), (plane.right, y), "grid"))
-        overall = f"{first.overall:.0%}" if first.category else figure(first.overall)
-        parts.append(text(plane.right + 10, y + 5, f"all {overall}", "value"))
+        parts.append(text(plane.right + 10, y + 5, f"all {first.shown_overall}", "value"))
         placed: list[Point] = []
         for j, t in sorted(enumerate(traits), key=lambda pair: pair[1].effect):
             x = plane.at(t.effect, 0)[0]

@@ -13,7 +13,6 @@ from unpooled.app.report.missing import kept_cells, missing
 from unpooled.app.result import ClusterResult
 from unpooled.app.traits import FULL, Trait, one_per_column
 from unpooled.data import Number
-from unpooled.data.transforms import Binary
 from unpooled.html.formatting import cluster_letter, counted, figure, listed, natural, percent, sentence, size
 from unpooled.html.rendering import render, script_digest
 
@@ -132,8 +131,9 @@ def _bar(result: ClusterResult, t: Trait) -> dict[str, str]:
 
 
 def _value(t: Trait, *, overall: bool = False) -> str:
-    value = t.overall if overall else t.value
-    return percent(value) if t.category else figure(value)
+    if t.category:
+        return percent(t.overall if overall else t.value)
+    return t.shown_overall if overall else t.shown
 
 
 def _beside(t: Trait) -> str:
@@ -373,10 +373,9 @@ def preparation(result: ClusterResult) -> dict[str, Any]:
         if isinstance(c, Number):
             moved = (c.shift, c.scale) != (0.0, 1.0)
             how = f"(x \N{MINUS SIGN} {figure(c.shift)}) / {figure(c.scale)}" if moved else "unchanged"
-            kind = f"category ({figure(c.low)} or {figure(c.high)})" if isinstance(c, Binary) else "number"
-            rows.append([c.name, kind, how, figure(c.fill)])
+            rows.append([c.name, c.described, how, c.shown(c.fill)])
         else:
-            rows.append([c.name, "category", listed(c.places, 12), c.places[c.fill]])
+            rows.append([c.name, c.described, listed(c.places, 12), c.places[c.fill]])
     fills = "a missing value would become" if a.preparation.drop else "missing values filled with"
     if result.keeps_missing:
         fills = "mean, or most frequent category"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_mean
 from unpooled.data.table import Table
 from unpooled.typing import FloatArray, IntArray
 
@@ -46,13 +46,13 @@ def _kind(table: Table, name: str) -> str:
 
 def _alike(kind: str, x: FloatArray, other: str, y: FloatArray) -> bool:
     """True if one column nearly determines the other."""
-    if kind == other == NUMBER:
+    if has_mean(kind) and has_mean(other):
         spread = float(np.std(x)) * float(np.std(y))
         covariance = float(np.mean((x - x.mean()) * (y - y.mean())))
         return spread > _TINY and (covariance / spread) ** 2 >= _ALIKE
-    if kind == CATEGORY and other == NUMBER:
+    if kind == CATEGORY and has_mean(other):
         return _explained(x.astype(np.int64), y) >= _ALIKE
-    if kind == NUMBER and other == CATEGORY:
+    if has_mean(kind) and other == CATEGORY:
         return _explained(y.astype(np.int64), x) >= _ALIKE
     if kind == other == CATEGORY:
         return min(_agreement(x, y), _agreement(y, x)) >= _ALIKE

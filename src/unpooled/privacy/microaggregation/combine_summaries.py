@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, EMPTY, has_cells, has_mean
 from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
@@ -70,9 +70,9 @@ def combine_with_rows(
         if kind == CATEGORY
     }
     of = {
-        name: _number(parts, name) if kind == NUMBER else _shares(parts, name, categories[name])
+        name: _number(parts, name) if has_mean(kind) else _shares(parts, name, categories[name])
         for name, kind in zip(schema.names, schema.kinds, strict=True)
-        if kind == NUMBER or categories.get(name)
+        if has_mean(kind) or categories.get(name)
     }
     labels = _labels(tables, schema.names, of, set(of) - set(categories), record or RowRecord())
     if not (labels >= 0).any():
@@ -88,7 +88,7 @@ def combine_with_rows(
         if name in of:
             known[:, j], cells, within[j] = _cells(of[name], shown, count)
         if not known[:, j].any():  # nothing of the column is disclosed
-            kinds[j] = EMPTY if kinds[j] in (NUMBER, CATEGORY) else kinds[j]
+            kinds[j] = EMPTY if has_cells(kinds[j]) else kinds[j]
         elif name in categories:
             counts[name] = np.round(cells * known[:, j : j + 1], 9)
             within[j] = np.nan

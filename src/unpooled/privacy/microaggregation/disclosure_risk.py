@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_cells, has_mean
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
@@ -164,9 +164,9 @@ class _Attack:
         rows = (order[:half], order[half:])
         for name in table.names:
             kind = released.get(f"log({name})" if name in settings.log_transform else name)
-            if name == settings.person or kind not in (NUMBER, CATEGORY):
+            if name == settings.person or not has_cells(kind):
                 continue
-            known = people.number(name) if kind == NUMBER else self._categories(table, people, name)
+            known = people.number(name) if has_mean(kind) else self._categories(table, people, name)
             shown = f"log({name})" if name in settings.log_transform else name
             self.values[shown] = known[rows[0]], known[rows[1]]
         self.columns = tuple(self.values)
@@ -426,7 +426,7 @@ def _standardized(people: People, table: Table, settings: SummarySettings) -> Fl
     for name, kind in zip(table.names, table.kinds, strict=True):
         if name == settings.person:
             continue
-        if kind == NUMBER:
+        if has_mean(kind):
             x = people.number(name)
             x = np.where(np.isnan(x), np.nanmean(x) if (~np.isnan(x)).any() else 0.0, x)
             columns.append((x - x.mean()) / (x.std() or 1.0))

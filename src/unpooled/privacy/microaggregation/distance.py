@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_mean
 from unpooled.data.table import Table
 from unpooled.privacy.microaggregation.group_means import ColumnSpread
 from unpooled.privacy.microaggregation.people import CategoryMembership, People
@@ -90,7 +90,7 @@ def points(
     """
     distance = PointMatrix(people.count, scales.min_group_size, settings)
     for name, _, kind in scales.columns:
-        if kind == NUMBER:
+        if has_mean(kind):
             distance.add_number(name, people.number(name), scales.spreads[name])
         elif kind == CATEGORY:
             categories, has = scales.categories[name], people.category(name)

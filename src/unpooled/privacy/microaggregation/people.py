@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER, TEXT
+from unpooled.data.column_kinds import EMPTY, TEXT, has_cells, has_mean
 from unpooled.data.table import Table
 from unpooled.errors import InputError
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
@@ -41,13 +41,13 @@ class People:
         ):
             table.index(name)
         for name in settings.log_transform:
-            if table.kinds[table.index(name)] not in (NUMBER, "empty"):
+            if not has_mean(table.kinds[table.index(name)]) and table.kinds[table.index(name)] != EMPTY:
                 raise InputError(f"column {name} has no numbers, so it has no logarithm")
         for name in settings.consumption:
-            if table.kinds[table.index(name)] not in (NUMBER, "empty"):
+            if not has_mean(table.kinds[table.index(name)]) and table.kinds[table.index(name)] != EMPTY:
                 raise InputError(f"column {name} has no numbers, so it cannot be consumption")
         for name, kind in zip(table.names, table.kinds, strict=True):
-            if kind == NUMBER and (np.abs(table.values[:, table.index(name)]) > _LARGEST).any():
+            if has_mean(kind) and (np.abs(table.values[:, table.index(name)]) > _LARGEST).any():
                 raise InputError(f"column {name} has a value that is infinite or above {_LARGEST:g}")
         self._collinear: dict[str, tuple[str, ...]] = {}
         self._row_of: IntArray | None = None
@@ -148,4 +148,4 @@ def released_names(table: Table, settings: SummarySettings) -> list[tuple[str, s
 
 def count_disclosed(columns: Iterable[tuple[str, str, str]]) -> int:
     """Return the number of columns that can have cells in a summary table: numbers and categories."""
-    return sum(kind in (NUMBER, CATEGORY) for _, _, kind in columns)
+    return sum(has_cells(kind) for _, _, kind in columns)

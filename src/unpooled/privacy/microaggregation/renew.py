@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_cells, has_mean
 from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.errors import InputError
@@ -111,7 +111,7 @@ def plan_renewal(
     People without such a group wait. The plan changes ``history``, which must not be used afterwards.
     """
     scales.check_fits(table)
-    columns = tuple(name for name, _, kind in scales.columns if kind in (NUMBER, CATEGORY))
+    columns = tuple(name for name, _, kind in scales.columns if has_cells(kind))
     scales = replace(scales, collinear=_joined(scales.collinear, collinear(table, columns)))
     people = People(table, settings)
     people.link_missing(scales.collinear)
@@ -197,7 +197,7 @@ def _person_index(table: Table, people: People, scales: Scales, digest: Digest) 
     has: list[npt.NDArray[np.bool_]] = []
     for name, _, kind in scales.columns:
         there = np.zeros(people.count, dtype=np.bool_)
-        if kind == NUMBER and (spread := scales.spreads[name]) is not None:
+        if has_mean(kind) and (spread := scales.spreads[name]) is not None:
             x = people.number(name)
             there = ~np.isnan(x)
             if spread.typical:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import has_cells
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import InputError
@@ -127,7 +127,7 @@ class Scales:
                 raise InputError(
                     f"there is no column {name!r}. An update needs all columns of the summary table."
                 )
-            if kind in (NUMBER, CATEGORY) and kinds[name] not in (kind, "empty"):
+            if has_cells(kind) and kinds[name] not in (kind, "empty"):
                 raise InputError(
                     f"column {name} is a {kinds[name]} column, and was a {kind} column in the summary table. "
                     "Choose its kind with --numbers or --categorical."

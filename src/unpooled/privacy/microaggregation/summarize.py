@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, has_cells, has_mean
 from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
@@ -102,7 +102,7 @@ def make_first_summary(
     min_group_size = settings.group_size_for(people.count, count_disclosed(columns))
     if people.count < min_group_size:
         raise TooFewPeopleError(f"there are fewer than {min_group_size} people, too few for a summary table")
-    same = collinear(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY)))
+    same = collinear(table, tuple(name for name, _, kind in columns if has_cells(kind)))
     people.link_missing(same)
     distance = PointMatrix(people.count, min_group_size, settings)
     spreads: dict[str, ColumnSpread | None] = {}
@@ -110,7 +110,7 @@ def make_first_summary(
     missing = 0.0  # the largest share of people without a value in a column
     for i, (name, _, kind) in enumerate(columns):
         report("measuring columns", 0.2 * i / len(columns))
-        if kind == NUMBER:
+        if has_mean(kind):
             x = people.number(name)
             spreads[name] = spread_of(x, min_group_size)
             without = int(np.isnan(x).sum())
@@ -160,7 +160,7 @@ def sensitive_classes(
         if name not in settings.diverse:
             continue
         known = scales.diverse.get(name)
-        if kind == NUMBER and (spread := scales.spreads[name]) is not None and spread.typical:
+        if has_mean(kind) and (spread := scales.spreads[name]) is not None and spread.typical:
             x = people.number(name)
             limits = known or number_limits(x, settings.diverse_by)
             found[name] = limits, limits.classes(x)
@@ -198,7 +198,7 @@ def disclosed_groups(
         report(i / len(scales.columns))
         known, columns = np.zeros(len(rows)), np.zeros((len(rows), 0))
         inside = WithinGroupSquares(0.0, 0.0, 0)
-        if kind == NUMBER and (spread := scales.spreads[name]) is not None:
+        if has_mean(kind) and (spread := scales.spreads[name]) is not None:
             share = settings.max_share if name in settings.consumption else 1.0
             known, mean, inside = number_cells(
                 people.number(name)[members], members < 0, spread, scales.min_group_size, share
@@ -227,14 +227,14 @@ def assemble_summary(scales: Scales, disclosed: Sequence[Cells], made: str = "")
     means: dict[str, FloatArray] = {}
     counts: dict[str, FloatArray] = {}
     for j, (name, column, kind) in enumerate(scales.columns):
-        width = 1 if kind == NUMBER else len(scales.categories[name].names) if kind == CATEGORY else 0
+        width = 1 if has_mean(kind) else len(scales.categories[name].names) if kind == CATEGORY else 0
         nothing = [0.0] * (1 + width)
         values = np.array([own.get(column, nothing) for own in disclosed])
         values = values.reshape(len(disclosed), 1 + width)
         known[:, j] = values[:, 0]
         there = bool(values[:, 0].any())
-        kinds.append(kind if there or kind not in (NUMBER, CATEGORY) else EMPTY)
-        if there and kind == NUMBER:
+        kinds.append(kind if there or not has_cells(kind) else EMPTY)
+        if there and has_mean(kind):
             means[column] = np.ascontiguousarray(values[:, 1])
         elif there and kind == CATEGORY:
             counts[column] = np.ascontiguousarray(values[:, 1:])

@@ -19,7 +19,7 @@ from unpooled.app.pages.table_page import (
     without_categories,
 )
 from unpooled.app.pages.table_page import facts as table_facts
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_mean
 from unpooled.html.formatting import counted, listed, percent, size
 from unpooled.html.rendering import render
 from unpooled.privacy.presets import preset
@@ -154,7 +154,7 @@ def _processed(site: SiteFacts) -> dict[str, Any]:
         held, something = "nothing", False
         if name in bare:
             held = "how many have a value"
-        elif kind == NUMBER:
+        elif has_mean(kind):
             held, something = f"means of groups, {percent(disclosed)} of people", True
         elif kind == CATEGORY:
             categories = listed(site.summary.categories[name], 4)

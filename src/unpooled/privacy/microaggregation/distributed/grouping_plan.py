@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER
+from unpooled.data.column_kinds import CATEGORY, has_mean
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError
 from unpooled.kernels.grouping import groups
@@ -88,7 +88,7 @@ class SummaryPlan:
         for j, (name, column, kind) in enumerate(self.scales.columns):
             if self.disclosed[j] and column not in means and column not in counts:
                 kinds[j] = kind
-                if kind == NUMBER:
+                if has_mean(kind):
                     means[column] = np.zeros(len(summary))
                     if (spread := self.scales.spreads[name]) is not None and spread.values:
                         values[column] = spread.values

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, TEXT, has_cells, has_mean
 from unpooled.data.joined_tables import check_same_columns, joined, kind_in_all
 from unpooled.data.readers.source import MAX_CATEGORIES
 from unpooled.errors import InputError, TooFewPeopleError
@@ -93,7 +93,7 @@ def plan_of(facts: WholeSiteFacts, settings: SummarySettings) -> Generator[Any, 
     if settings.person and len(parts) > 1:
         yield from _check_ids(people, settings.person)
     same = yield from _collinear(parts, columns)
-    numbers = tuple(name for name, _, kind in columns if kind == NUMBER)
+    numbers = tuple(name for name, _, kind in columns if has_mean(kind))
     categorical = tuple(name for name, _, kind in columns if kind == CATEGORY)
     # down: columns; up: people with a value, people and rows by category
     counted = yield AskNonMissing(same, numbers, categorical)
@@ -168,7 +168,7 @@ def _check_ids(people: int, column: str) -> Asking:
 
 def _collinear(parts: Sequence[PartFacts], columns: Columns) -> Generator[Any, Any, CollinearSets]:
     """Collinear columns with missing values in different rows."""
-    looked_at = tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY))
+    looked_at = tuple(name for name, _, kind in columns if has_cells(kind))
     if not {name for part in parts for name in part.missing}.intersection(looked_at):
         return ()
     rows = [part.rows for part in parts]
