@@ -42,6 +42,24 @@ class Categorical(ColumnKind):
     has_cells = True
 
 
+class Ordinal(Numeric):
+    """Categories with an order, such as low < mid < high, which is the text of the kind.
+
+    A column has their positions, from 0. Sites that state another order have a column of another kind.
+    """
+
+    SIGN = " < "
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The categories from the lowest."""
+        return tuple(self.text.split(self.SIGN))
+
+    @property
+    def legend(self) -> str:
+        return ", ".join(f"{category} is {position}" for position, category in enumerate(self.order))
+
+
 class Texts(ColumnKind):
     """Too many different texts for categories."""
 
@@ -87,12 +105,14 @@ KINDS: dict[str, ColumnKind] = {
 
 def is_kind(text: object) -> bool:
     """Return whether a text, perhaps from another machine, names a kind of column."""
-    return isinstance(text, str) and text in KINDS
+    return isinstance(text, str) and (text in KINDS or type(kind_of(text)) is not ColumnKind)
 
 
 def kind_of(text: str) -> ColumnKind:
     """Return the kind that a text names; one without cells for a text that names none."""
-    return KINDS.get(text) or ColumnKind(text)
+    if text in KINDS:
+        return KINDS[text]
+    return Ordinal(text) if Ordinal.SIGN in text else ColumnKind(text)
 
 
 def looks_odd(present: Collection[str]) -> str:

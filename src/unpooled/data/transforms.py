@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.data import column_kinds
 from unpooled.data.bounded_table import BoundedTable
-from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, has_mean
+from unpooled.data.column_kinds import CATEGORY, EMPTY, NUMBER, has_mean, kind_of
 from unpooled.data.summary_table import SummaryTable, plain_number
 from unpooled.data.table import Table, empty, side_by_side
 from unpooled.errors import InputError, QueryRefusedError
@@ -131,6 +132,30 @@ class Shaped(Number):
         over = np.interp(-x, -knots[::-1], -shares[::-1])
         middle = np.where(x <= knots[0], 0.0, np.where(x >= knots[-1], 1.0, 0.5 * (under - over)))
         return np.where(np.isnan(x), np.nan, middle)
+
+
+@dataclass(frozen=True, eq=False)
+class Ordinal(Number):
+    """A column of the positions of ordered categories; a mean is printed with the nearest category.
+
+    >>> Ordinal("grade", 0.0, 0.0, 1.0, ("low", "mid", "high")).shown(1.3)
+    'mid 1.3'
+    """
+
+    order: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return column_kinds.Ordinal.SIGN.join(self.order)
+
+    @property
+    def described(self) -> str:
+        return f"ordinal ({kind_of(self.kind).legend})"
+
+    def shown(self, value: float) -> str:
+        if np.isnan(value):
+            return figure(value)
+        return f"{self.order[min(max(round(value), 0), len(self.order) - 1)]} {figure(value)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,6 +410,9 @@ class Preparation(Transform):
 
 def number_column(kind: str, name: str, fill: float, shift: float, scale: float) -> Number:
     """Return the prepared column of a column of numbers of a kind."""
+    own = kind_of(kind)
+    if isinstance(own, column_kinds.Ordinal):
+        return Ordinal(name, fill, shift, scale, own.order)
     return Number(name, fill, shift, scale)
 
 

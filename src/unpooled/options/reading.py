@@ -16,6 +16,7 @@ from unpooled.options.values import (
     ColumnValue,
     DecimalMarkValue,
     EncodingValue,
+    OrdersValue,
     SpellingsValue,
     TextsValue,
     TextValue,
@@ -61,6 +62,13 @@ class Reading:
         help="Columns whose numbers are codes: cp,thal",
         doc="The columns whose numbers are codes of categories.",
         panel=COLUMNS,
+    )
+    ordinal: tuple[tuple[str, tuple[str, ...]], ...] = option(
+        (),
+        OrdersValue(),
+        help="Categories with an order, quoted for the shell: 'grade:low<mid<high'. Their positions are "
+        "clustered as numbers.",
+        doc='The order of categories, by column: ``{"grade": ["low", "mid", "high"]}``.',
     )
     numbers: tuple[str, ...] = option(
         (),
@@ -178,6 +186,7 @@ class ReadingArguments(TypedDict, total=False):
 
     exclude: str | Sequence[str]
     categorical: str | Sequence[str]
+    ordinal: Mapping[str, Sequence[str]] | None
     numbers: str | Sequence[str]
     na: object
     delimiter: str | None

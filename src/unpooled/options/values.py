@@ -153,6 +153,41 @@ class TextsValue(TextValue):
         return list(value)
 
 
+class OrdersValue(TextValue):
+    """(column, its categories from the lowest) pairs; the command's option is repeated."""
+
+    several = True
+    documented = "mapping or None"
+
+    def parsed(self, option: str, given: str) -> Any:
+        """Return a pair for a column.
+
+        >>> OrdersValue().parsed("--ordinal", "grade: low < mid < high")
+        (('grade', ('low', 'mid', 'high')),)
+        """
+        column, _, categories = given.partition(":")
+        order = tuple(category.strip() for category in categories.split("<"))
+        if not column.strip() or not all(order) or len(set(order)) != len(order) or len(order) < 2:
+            raise InputError(f"{option} must have the form column:low<mid<high, got {given!r}")
+        return ((plain_name(column), order),)
+
+    def converted(self, argument: str, given: object) -> Any:
+        given = {} if given is None else given
+        if not isinstance(given, Mapping) or any(isinstance(order, str) for order in given.values()):
+            raise InputError(
+                f'{argument} must be a mapping such as {{"grade": ["low", "mid", "high"]}}, got {given!r}'
+            )
+        pairs = (self.parsed(argument, f"{name}:{'<'.join(map(str, order))}") for name, order in given.items())
+        return sum(pairs, ())
+
+    def texts(self, value: Any) -> list[str]:
+        return [f"{column}:{'<'.join(order)}" for column, order in value]
+
+    def in_python(self, argument: str, given: str) -> str:
+        column, _, categories = given.partition(":")
+        return f'{argument}={{"{column}": {categories.split("<")}}}'.replace("'", '"')
+
+
 class SpellingsValue(TextValue):
     """(column, spelling, category) triples; the command's option is repeated."""
 

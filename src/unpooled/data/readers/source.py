@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Ordinal
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import LARGEST, Cells
 from unpooled.data.readers.text_column import TextColumn
@@ -69,7 +69,8 @@ class Column(TextColumn):
             for column, old, new in reading.recode
             if column == name
         }
-        self.kind = CATEGORY if name in reading.categorical or self._recode else EMPTY
+        self._order = tuple(texts.plain_category(c) for c in dict(reading.ordinal).get(name, ()))
+        self.kind = CATEGORY if name in reading.categorical or self._recode or self._order else EMPTY
         if reading.long is not None and name == reading.long[0] and self.kind == EMPTY:
             self.kind = ID  # not used for clustering
         self.sure = self.kind == CATEGORY or name in reading.numbers
@@ -77,7 +78,7 @@ class Column(TextColumn):
         self._declared = declared and name in reading.numbers
         if self._declared:
             self.kind = NUMBER
-        self.categories: dict[str, int] = {}
+        self.categories = {category: position for position, category in enumerate(self._order)}
         self.spellings: set[str] | None = set() if self._recode else None
         self._affix: str | None = None  # percent or a currency, the same in all cells
         self._truths: bool | None = None
@@ -180,6 +181,9 @@ class Column(TextColumn):
 
     def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
         """Return the column's kind and categories after its last row; ``at`` is its index in the arrays."""
+        if self._order:
+            there = any((~np.isnan(X[:, at])).any() for X in arrays.values())
+            return Ordinal.SIGN.join(self._order) if there else EMPTY, ()
         if self.kind == CATEGORY and len(self.categories) > MAX_CATEGORIES:
             return TEXT, tuple(self.categories) if self.sure else ()  # ids of people are compared as text
         if self.kind == CATEGORY and not self.categories:

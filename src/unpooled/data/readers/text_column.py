@@ -29,6 +29,7 @@ class TextColumn:
     _na: frozenset[str]
     _na_numbers: list[float]
     _recode: dict[str, str]
+    _order: tuple[str, ...]  # the categories of an ordinal column, from the lowest; () of others
     _must: str | None  # the kind that the column must have
     _affix: str | None  # percent or a currency, the same in all cells
     _truths: bool | None  # the texts are true and false; None: none was seen
@@ -111,6 +112,12 @@ class TextColumn:
         if self.spellings is not None:
             self.spellings.add(category)
         category = self._recode.get(category, category)
+        if self._order and category not in self.categories:
+            raise InputError(
+                f"{self._source.path}, column {self.name}: {category!r} has no place in the order "
+                f"{' < '.join(self._order)}; --ordinal names all categories, --na '{category}' takes this one "
+                "as missing"
+            )
         return float(self.categories.setdefault(category, len(self.categories)))
 
     def _stray(self, i: int, cell: str) -> str:
