@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import inspect
 import json
 import os
 import re
@@ -21,7 +20,6 @@ from typer.testing import CliRunner
 
 import unpooled
 from unpooled import FederatedKMeans
-from unpooled.app import cluster_arguments
 from unpooled.app.cli import app
 from unpooled.data import Database
 from unpooled.errors import InputError
@@ -366,14 +364,6 @@ def test_a_wrong_argument_is_named_as_in_python(settings, message, tables, tmp_p
         unpooled.cluster(tables, **({"n_clusters": 2} | settings), out=tmp_path / "run")
     assert "--" not in str(wrong.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_argument_that_is_an_option_has_its_name_in_messages():
-    names = {python: option for option, python in cluster_arguments._PYTHON_NAMES.items()}
-    parameters = inspect.signature(unpooled.cluster).parameters
-    options = {names.get(name, name.replace("_", "-")) for name in parameters}
-    known = options - {"data", "n-clusters", "scales", "modules", "out", "verbose", "n-threads"}
-    assert known == cluster_arguments._ARGUMENTS
 
 
 def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):

@@ -74,6 +74,22 @@ FILES = {
     ("site review", "html"): Writing(
         lambda d, out: ["site", "review", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
+    ("fit", "save_data_config"): Writing(
+        lambda d, out: [*fit(d), "--save-data-config", out], ("a.csv", "b.csv")
+    ),
+    ("site summarize", "save_data_config"): Writing(
+        lambda d, out: [
+            "site",
+            "summarize",
+            "--no-sensitive-columns",
+            d / "updated",
+            "--data",
+            d / "people.csv",
+            "--save-data-config",
+            out,
+        ],
+        ("people.csv",),
+    ),
     ("site summarize", "people_out"): Writing(
         lambda d, out: [
             "site",
@@ -156,6 +172,7 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
 }
 NEVER = {("federation init", "folder")}  # it holds keys
 READ = {
+    ("fit", "data_config"),
     ("predict", "folder"),
     ("predict", "file"),
     ("export", "folder"),
@@ -178,6 +195,7 @@ READ = {
     ("site restore", "archive"),
     ("site policy", "path"),
     ("site summarize", "policy"),
+    ("site summarize", "data_config"),
     ("site export", "recipient"),
     ("site export", "study"),
     ("site export", "policy"),

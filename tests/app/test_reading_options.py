@@ -13,13 +13,15 @@ from unpooled.app.cli import app
 from unpooled.app.cli.options import ReadingOptions
 from unpooled.app.job import Job
 from unpooled.errors import InputError
-from unpooled.options.reading import OPTIONS, Reading, ReadingArguments, flag
+from unpooled.options.declaration import flag
+from unpooled.options.reading import OPTIONS, Reading, ReadingArguments
 
 pytestmark = pytest.mark.quick
 
 FULL = Reading(
     exclude=("id", "body mass"),
     categorical=("cp",),
+    ordinal=(("grade", ("low", "mid", "high")),),
     numbers=("dose_no",),
     na=("-9", "chol=0"),
     delimiter=";",
@@ -69,6 +71,7 @@ def test_the_json_gives_the_same_options():
 
 def test_the_arguments_of_python_give_the_same_options():
     arguments = {name: getattr(FULL, name) for name in ReadingArguments.__annotations__}
+    arguments["ordinal"] = {"grade": ["low", "mid", "high"]}
     arguments["recode"] = {"sex": {"M": "male", "F": "female"}}
     assert Reading.from_arguments(arguments) == replace(FULL, query=None)
 
@@ -95,6 +98,7 @@ def test_every_option_is_in_the_commands_and_an_argument_of_cluster():
         ("decimal", "x", "--decimal must be '.' or ',', got 'x'"),
         ("encoding", "none", "--encoding: there is no encoding 'none'"),
         ("recode", ["sex"], "--recode must have the form column:spelling=category"),
+        ("ordinal", ["grade:low"], "--ordinal must have the form column:low<mid<high"),
         ("long", "a,b", "--long must name three columns"),
     ],
 )
@@ -111,6 +115,7 @@ def test_a_value_without_a_meaning_is_refused_by_name(option, text, message):
         ("exclude", 3, "exclude must be the name of a column, or a list of names, got 3"),
         ("na", [True], "na must be a text or a number that means missing"),
         ("recode", "sex", "recode must be a mapping"),
+        ("ordinal", {"grade": "low<high"}, "ordinal must be a mapping"),
         ("long", ("a", "a", "b"), "long must name three columns"),
     ],
 )

@@ -2,22 +2,22 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
 from unpooled.app.cluster_arguments import (
-    bounds_of,
-    check_kinds,
-    documents_reading,
+    ClusterArguments,
+    check_names_of,
+    check_threads,
+    documents_options,
     ks_of,
     named_in_python,
     named_sites,
-    names_of,
-    scales_of,
 )
 from unpooled.app.job import Job
+from unpooled.app.keep_names import read_names
 from unpooled.app.model import Labels, Model, unknown_categories
 from unpooled.app.outputs import check, run_output
 from unpooled.app.private_result import PrivateResult
@@ -30,57 +30,24 @@ from unpooled.data import PreparationOptions, Table
 from unpooled.data.readers import Reading, read_table
 from unpooled.errors import InputError
 from unpooled.html.formatting import cluster_letter
-from unpooled.options.reading import ReadingArguments
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.storage.atomic_files import write_atomically
 from unpooled.typing import FloatArray, IntArray
 
-Names = str | Sequence[str]
 _ONE_TABLE = "data"  # the name of a table that is not in a mapping
 
 
 @named_in_python
-@documents_reading
+@documents_options
 def cluster(
     data: object,
     n_clusters: int | str | Iterable[int] = "auto",
     *,
-    columns: Names = "same",
-    outcomes: Names = (),
-    scale: str = "standard",
-    scales: Mapping[str, str] | None = None,
-    bounds: Mapping[str, tuple[float, float]] | None = None,
-    missing: str = "auto",
-    min_category_share: float = 0.01,
-    method: str = "lloyd",
-    n_init: int = 10,
-    max_rounds: int = 300,
-    random_state: int = 0,
-    secure: bool = False,
-    polish: int = 1,
-    exact_sums: bool = False,
-    protect: str = "none",
-    min_group_size: int = 0,
-    person: str = "",
-    one_row_per_person: bool = False,
-    not_a_person: Names = (),
-    sensitive: Names = (),
-    diverse: Names = (),
-    log_transform: Names = (),
-    consumption: Names = (),
-    min_cluster_size: int = 5,
-    epsilon: float | None = None,
-    delta: float = 1e-6,
-    rows: int | None = None,
-    sites_per_person: int = 1,
-    accept_noise: bool = False,
-    certify: str | None = None,
-    modules: Names = (),
     out: str | Path | None = None,
     overwrite: bool = False,
     verbose: bool = False,
     n_threads: int | None = None,
-    **reading: Unpack[ReadingArguments],
+    **options: Unpack[ClusterArguments],
 ) -> "Result":
     """Cluster tables as if they were pooled; every entry of ``data`` is a site, under its name.
 
@@ -95,74 +62,7 @@ def cluster(
         ``Database``. One table instead of a mapping is split by ``site_column``.
     n_clusters : int, range, list or text
         The number of clusters, or several to compare: ``3``, ``range(2, 7)``, ``"2..6"``, ``"auto"``.
-    columns : str or list of str
-        ``"same"``: all sites must have the same columns; ``"common"`` takes those that all have; ``"any"``
-        takes all; or the names of the columns to cluster.
-    outcomes : str or list of str
-        The columns that describe the clusters and do not count in the distance.
-    scale : str
-        How numbers are scaled: ``"standard"``, ``"robust"``, ``"log"``, ``"rank"``, ``"none"``, or
-        ``"min-max"``, which needs ``bounds``.
-    scales : mapping or None
-        The scale of single columns, by name.
-    bounds : mapping or None
-        The declared range of columns, which differential privacy needs: ``{"age": (0, 110)}``.
-    missing : str
-        ``"keep"`` compares rows by the values that they have, ``"fill"`` fills missing values, ``"drop"``
-        leaves such rows out, ``"refuse"`` ends with an error. ``"auto"`` keeps missing values if they are
-        more than 5%, and else fills them.
-    min_category_share : float
-        Categories with a smaller share of the rows are merged.
-    method : str
-        The name of a method; ``unpooled methods`` lists them.
-    n_init : int
-        The number of restarts; the best one is kept.
-    max_rounds : int
-        The largest number of rounds.
-    random_state : int
-        The seed of all random draws.
-    secure : bool
-        Whether the coordinator reads only sums over sites (secure aggregation).
-    polish : int
-        With ``protect="raw"`` and ``secure``: the number of exact rounds on rows, after the clusters were
-        found on groups of rows.
-    exact_sums : bool
-        Whether every total is the exact sum, rounded once.
-    protect : str
-        What the sites answer from: ``"none"`` and ``"raw"`` rows, or a ``"summary"`` table.
-    min_group_size : int
-        The fewest people in a group of a summary table; 0 derives it from the number of people.
-    person : str
-        The column that identifies people, for summary tables.
-    one_row_per_person : bool
-        Whether every row is another person.
-    not_a_person : str or list of str
-        Columns that do not identify people although they look like it.
-    sensitive : str or list of str
-        Sensitive columns, which do not decide who is grouped with whom.
-    diverse : str or list of str
-        Sensitive columns of which no group may have too many equal values.
-    log_transform : str or list of str
-        Columns of which a summary table has only the logarithm.
-    consumption : str or list of str
-        Columns in which a mean that one person dominates is suppressed.
-    min_cluster_size : int
-        With ``protect="raw"``: groups of fewer rows are suppressed.
-    epsilon : float or None
-        The privacy budget of differential privacy; None adds no noise.
-    delta : float
-        Delta of the privacy budget.
-    rows : int or None
-        The number of rows in total, unless it is secret.
-    sites_per_person : int
-        The most sites at which one person has a row; ``epsilon`` then protects a person.
-    accept_noise : bool
-        Whether to run even if the noise is too large.
-    certify : str or None
-        The effort of a proof how much better another clustering could be: ``"quick"``, ``"normal"`` or
-        ``"thorough"``; None proves nothing.
-    modules : str or list of str
-        Installed modules with additional methods.
+    **options
     out : path or None
         The folder for the results; it must be empty, or ``overwrite`` must be True.
     overwrite : bool
@@ -171,7 +71,6 @@ def cluster(
         Show a line of progress if the standard error is a terminal.
     n_threads : int or None
         Threads for simulated sites; None takes all cores.
-    **reading
 
     Returns
     -------
@@ -192,57 +91,24 @@ def cluster(
     2
     """
     sites = data if isinstance(data, Mapping) else {_ONE_TABLE: data}
-    if not isinstance(data, Mapping) and reading.get("site_column") is None:
+    check_names_of(options)
+    if not isinstance(data, Mapping) and options.get("site_column") is None:
         raise InputError(
             'one table is one site. Name it, {"north": table}, or pass site_column="hospital" to split it'
         )
     if not sites:
         raise InputError('data has no site. Pass a table by site, {"north": table, "south": ...}')
     sites = named_sites(sites)
-    check_kinds(locals())
-    if "=" in scale:
-        raise InputError(f"scale is one scale for all columns. Use --scale '{scale}'.")
-    chosen = columns if isinstance(columns, str) and columns in ("same", "common", "any") else None
+    check_threads(n_threads)
+    if options.get("names"):
+        read_names(Path(str(options["names"])))
     job = Job.from_options(
         tuple(sites),
         ks_of(n_clusters),
-        Reading.from_arguments(reading),
-        SummarySettings(
-            int(min_group_size),
-            person,
-            (),
-            names_of("sensitive", sensitive),
-            names_of("log_transform", log_transform),
-            names_of("consumption", consumption),
-            one_row_per_person=bool(one_row_per_person),
-            not_a_person=names_of("not_a_person", not_a_person),
-            diverse=names_of("diverse", diverse),
-        ),
-        PreparationOptions(
-            columns=names_of("columns", columns) if chosen is None else chosen,
-            outcomes=names_of("outcomes", outcomes),
-            scale=scale,
-            scales=scales_of(scales or {}),
-            bounds=bounds_of(bounds or {}),
-            missing=missing,
-            min_category_share=float(min_category_share),
-        ),
-        method=method,
-        n_init=int(n_init),
-        max_rounds=int(max_rounds),
-        seed=int(random_state),
-        secure=secure,
-        polish=polish,
-        exact_sums=exact_sums,
-        protect=protect,
-        min_cluster_size=int(min_cluster_size),
-        epsilon=None if epsilon is None else float(epsilon),
-        delta=float(delta),
-        rows=None if rows is None else int(rows),
-        sites_per_person=int(sites_per_person),
-        accept_noise=accept_noise,
-        modules=names_of("modules", modules),
-        certify=certify or "",
+        Reading.from_arguments(options),
+        SummarySettings.from_arguments(options),
+        PreparationOptions.from_arguments(options),
+        **Job.values_from_arguments(options),
         tables=sites,
     )
     folder = RunFolder(Path(out)) if out is not None else None

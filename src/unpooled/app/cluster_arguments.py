@@ -9,35 +9,32 @@ from typing import Any, TypeVar, cast
 
 from unpooled.app.job import parse_ks
 from unpooled.errors import InputError, UnpooledError
-from unpooled.options.reading import OPTIONS, ReadingArguments
-from unpooled.options.values import ColumnsValue, plain_name
+from unpooled.options.clustering import ClusteringArguments, ClusteringChoices
+from unpooled.options.declaration import OptionGroup, arguments_of
+from unpooled.options.preparation import PreparationArguments, PreparationChoices
+from unpooled.options.reading import Reading, ReadingArguments
+from unpooled.options.summary_table import SummaryArguments, SummaryChoices
+from unpooled.options.values import SwitchValue, TextValue, WholeNumberValue
 
-_INTEGERS = (
-    "n_init",
-    "max_rounds",
-    "random_state",
-    "min_group_size",
-    "min_cluster_size",
-    "sites_per_person",
-)
-_OPTIONAL_INTEGERS = ("rows", "n_threads")
-_REAL = ("min_category_share", "delta")
-_TEXT = ("scale", "missing", "method", "protect", "person")
-_OPTIONAL_TEXT = ("certify",)
+_GROUPS: tuple[type[OptionGroup], ...] = (PreparationChoices, ClusteringChoices, SummaryChoices, Reading)
 
 
-def check_kinds(given: Mapping[str, Any]) -> None:
-    """Raise InputError for an argument of another kind than it must have."""
-    for names, kind, noun in (
-        (_INTEGERS + _OPTIONAL_INTEGERS, numbers.Integral, "a whole number"),
-        ((*_REAL, "epsilon"), numbers.Real, "a number"),
-        (_TEXT + _OPTIONAL_TEXT, str, "text"),
-    ):
-        for name in names:
-            value, may_lack = given[name], name in (*_OPTIONAL_INTEGERS, *_OPTIONAL_TEXT, "epsilon")
-            fits = isinstance(value, kind) and not isinstance(value, bool)
-            if not fits and not (value is None and may_lack):
-                raise InputError(f"{name} must be {noun}{' or None' if may_lack else ''}, got {value!r}")
+class ClusterArguments(
+    PreparationArguments, ClusteringArguments, SummaryArguments, ReadingArguments, total=False
+):
+    """The options of a job as arguments of ``cluster``, for type checkers."""
+
+
+def check_names_of(given: Mapping[str, Any]) -> None:
+    """Raise TypeError for an argument that ``cluster`` does not have."""
+    for name in given:
+        if name not in ClusterArguments.__annotations__:
+            raise TypeError(f"cluster() got an unexpected keyword argument {name!r}")
+
+
+def check_threads(n_threads: object) -> None:
+    """Raise InputError for a number of threads that is none."""
+    WholeNumberValue(optional=True).converted("n_threads", n_threads)
 
 
 def ks_of(n_clusters: object) -> tuple[int, ...]:
@@ -56,12 +53,6 @@ def ks_of(n_clusters: object) -> tuple[int, ...]:
     return parse_ks(",".join(str(int(one)) for one in many))
 
 
-def names_of(argument: str, given: object) -> tuple[str, ...]:
-    """Return the names of columns: one, or a list, an array or an index of them."""
-    names: tuple[str, ...] = ColumnsValue().converted(argument, given)
-    return names
-
-
 def named_sites(given: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the data by the names of sites. Whole numbers, as of ``groupby``, are names too."""
     named: dict[str, Any] = {}
@@ -75,33 +66,14 @@ def named_sites(given: Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
-def scales_of(given: object) -> tuple[tuple[str, str], ...]:
-    """Return (column, scale) for each of {"income": "log"}."""
-    if not isinstance(given, Mapping):
-        raise InputError(f'scales must be a mapping such as {{"income": "log"}}, got {given!r}')
-    return tuple((plain_name(name), scale) for name, scale in given.items())
-
-
-def bounds_of(given: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, float, float], ...]:
-    """Return (column, low, high) for each of {"age": (0, 110)}."""
-    try:
-        return tuple((plain_name(name), float(low), float(high)) for name, (low, high) in given.items())
-    except (TypeError, ValueError, AttributeError):
-        raise InputError(f'bounds must be a mapping such as {{"age": (0, 110)}}, got {given!r}') from None
-
-
 # ---------------------------------------------------------------- messages
 
-_ARGUMENTS = {
-    *(name.replace("_", "-") for name in ReadingArguments.__annotations__),
-    "outcomes", "columns", "scale", "bounds", "missing", "min-category-share", "method",
-    "restarts", "max-rounds", "seed", "secure", "polish", "exact-sums", "protect", "min-group-size", "person",
-    "one-row-per-person", "not-a-person", "sensitive", "diverse", "log-transform", "consumption",
-    "min-cluster-size", "epsilon", "delta", "rows", "sites-per-person", "accept-noise", "overwrite",
-    "certify",
-}  # fmt: skip
-_PYTHON_NAMES = {"restarts": "n_init", "seed": "random_state"}  # where scikit-learn has a name
-_FLAGS = ("one-row-per-person", "secure", "exact-sums", "accept-noise", "overwrite")
+_ARGUMENTS: dict[str, tuple[str, TextValue]] = {  # by the command's option: the argument, and its kind
+    (declared.name or name).replace("_", "-"): (declared.python or name, declared.kind)
+    for group in _GROUPS
+    for name, declared in group.declared().items()
+    if (declared.python or name) in ClusterArguments.__annotations__
+} | {"overwrite": ("overwrite", SwitchValue())}
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
 _NO_VALUE = re.compile(
     r"(?:names?|takes?|reads?|leaves?|decides?|lets?|is|are|asks?|does|must|makes?|needs?|works?|would|and|"
@@ -128,42 +100,35 @@ def _as_argument(found: "re.Match[str]") -> str:
         return "Database(address, query)" + ("" if found[3] == "cohort.sql" else f" {value}" if value else "")
     if option not in _ARGUMENTS:
         return found[0]
-    name = _PYTHON_NAMES.get(option, option.replace("-", "_"))
-    if option in _FLAGS:
-        return f"{name}=True" + (f" {value}" if value else "")
+    name, kind = _ARGUMENTS[option]
+    if isinstance(kind, SwitchValue):
+        return kind.in_python(name, value or "")
     if value is None or (found[2] is None and _NO_VALUE.fullmatch(value)):
         return name + (f" {value}" if value else "")
     if found[2] is None and len(value) > 1 and value[-1] in ",:":
         value, rest = value[:-1], value[-1]
-    if name in ReadingArguments.__annotations__:
-        return OPTIONS[name].kind.in_python(name, value) + rest
-    if option == "scale" and "=" in value:
-        parts = [part.rpartition("=") for part in value.split(",")]
-        common = [f'scale="{scale}", ' for column, _, scale in parts if not column]
-        own = ", ".join(f'"{column}": "{scale}"' for column, _, scale in parts if column)
-        return f"{''.join(common)}scales={{{own}}}{rest}"
-    if option == "bounds" and "=" in value:
-        column, _, span = value.partition("=")
-        return f'bounds={{"{column}": ({span.replace(":", ", ")})}}{rest}'
-    return f'{name}="{value}"{rest}'
+    return kind.in_python(name, value) + rest
 
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-def documents_reading(call: C) -> C:
-    """Return the call with the options for reading files in its signature and its documentation."""
-    signature = inspect.signature(call)
-    parameters = list(signature.parameters.values())
-    kinds, keyword = ReadingArguments.__annotations__, inspect.Parameter.KEYWORD_ONLY
-    parameters[-1:] = [
-        inspect.Parameter(name, keyword, default=OPTIONS[name].kind.default, annotation=kind)
-        for name, kind in kinds.items()
-    ]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+def documents_options(call: C) -> C:
+    """Return the call with the declared options in its signature and its documentation."""
+    signature, kinds = inspect.signature(call), ClusterArguments.__annotations__
+    named, options = list(signature.parameters.values())[:-1], {}
+    for name, declared, default in arguments_of(*_GROUPS):
+        if name in kinds:
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            options[name] = (
+                inspect.Parameter(name, keyword, default=default, annotation=kinds[name]),
+                declared,
+            )
+    shown = [*named[:2], *(parameter for parameter, _ in options.values()), *named[2:]]
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     if call.__doc__ is not None:
-        listed = (f"{name} : {OPTIONS[name].kind.documented}\n        {OPTIONS[name].doc}" for name in kinds)
-        call.__doc__ = call.__doc__.replace("**reading", "\n    ".join(listed))
+        listed = (f"{name} : {one.kind.documented}\n        {one.doc}" for name, (_, one) in options.items())
+        call.__doc__ = call.__doc__.replace("**options", "\n    ".join(listed))
     return call
 
 

@@ -23,6 +23,8 @@ from unpooled.errors import InputError, ModelError
 from unpooled.evaluation import Analysis
 from unpooled.optimality.bounds import UNLIMITED
 from unpooled.optimality.parts import EFFORTS
+from unpooled.options.clustering import ClusteringChoices
+from unpooled.options.declaration import tuples
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol.algorithm import Algorithm
 
@@ -67,7 +69,7 @@ class RemoteRunOptions:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(ClusteringChoices):
     """The settings of ``unpooled fit``, ``unpooled federation run`` or ``unpooled.cluster``, as asked for.
 
     A run does not change them: what it finds is in its result.
@@ -77,27 +79,9 @@ class Job:
     ks: tuple[int, ...]
     reading: Reading = field(default_factory=Reading)
     preparation_options: PreparationOptions = field(default_factory=PreparationOptions)
-    method: str = "lloyd"
-    n_init: int = 10
-    max_rounds: int = 300
     tol: float = 1e-4
-    protect: str = "none"  # protection of the sites: "none", "summary" or "raw"; real sites have policies
     summary: SummarySettings | None = None  # how summary tables are made; None: with the defaults
-    min_cluster_size: int = 5  # of sites that answer from raw rows
-    seed: int = 0
-    secure: bool = False
-    polish: int = 1  # exact rounds on rows of sites that sum raw rows securely
-    exact_sums: bool = False  # every total is the exact sum, rounded once
-    epsilon: float | None = None  # differential privacy, with the bounds of the preparation options
-    delta: float = 1e-6
-    rows: int | None = None  # number of rows in total, unless it is secret
-    sites_per_person: int = 1  # the most sites at which a person that epsilon protects has a row
-    accept_noise: bool = False
     remote: RemoteRunOptions | None = None  # None: the files are sites in this process
-    modules: tuple[str, ...] = ()  # installed modules with additional methods
-    certify: str = ""  # the effort of a certificate; "": none
-    names: str = ""  # a file with names of columns, or the folder of an earlier run, whose names are kept
-    dask: str = ""  # the address of a Dask scheduler, whose workers read the files; "": this process does
     begun: str = ""  # the date, as 2026-11-16; stored beside the job, because it does not change the result
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
 
@@ -263,54 +247,12 @@ class Job:
 
     def command(self, sites: Sequence[str] | None = None) -> str:
         """Return the command line of this job; with ``sites``, their names stand for their data."""
-        r, w, default = self.reading, self.preparation_options, Job(("",), (1,))
         ks = [str(k) for k in self.ks]
         is_range = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
         k_option = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if is_range else ",".join(ks)
-        words = ["unpooled", *self._command_words(sites), "-k", k_option, *r.words(of_files=sites is None)]
-        columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
-        options = (
-            ("--columns", columns, "same"),
-            ("--outcomes", ",".join(w.outcomes), ""),
-            (
-                "--scale",
-                ",".join([w.scale, *(f"{n}={scale}" for n, scale in w.scales)]),
-                default.preparation_options.scale,
-            ),
-            ("--missing", w.missing, default.preparation_options.missing),
-            ("--min-category-share", w.min_category_share, default.preparation_options.min_category_share),
-            ("--method", self.method, default.method),
-            ("--restarts", self.n_init, default.n_init),
-            ("--max-rounds", self.max_rounds, default.max_rounds),
-            ("--protect", self.protect, "none" if self.remote is None else "summary"),
-            ("--min-group-size", self.summary.min_group_size if self.summary else 0, 0),
-            ("--person", self.summary.person if self.summary else "", ""),
-            ("--not-a-person", ",".join(self.summary.not_a_person) if self.summary else "", ""),
-            ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
-            ("--diverse", ",".join(self.summary.diverse) if self.summary else "", ""),
-            ("--log-transform", ",".join(self.summary.log_transform) if self.summary else "", ""),
-            ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
-            ("--min-cluster-size", self.minimum if self.protect == "raw" else 5, 5),
-            ("--seed", self.seed, None),
-            ("--epsilon", self.epsilon, None),
-            ("--delta", self.delta, default.delta),
-            ("--polish", self.polish, default.polish),
-            ("--rows", self.rows, None),
-            ("--sites-per-person", self.sites_per_person, 1),
-            ("--certify", self.certify, ""),
-            ("--names", self.names, ""),
-            ("--dask", self.dask, ""),
-        )
-        for option, value, usual in options:
-            words += [option, str(value)] if value != usual else []
-        words += ["--one-row-per-person"] if self.summary and self.summary.one_row_per_person else []
-        words += ["--secure"] if self.secure else []
-        words += ["--exact-sums"] if self.exact_sums else []
-        words += ["--accept-noise"] if self.accept_noise else []
-        for module in self.modules:
-            words += ["--module", module]
-        for name, low, high in w.bounds:
-            words += ["--bounds", f"{name}={low:g}:{high:g}"]
+        words = ["unpooled", *self._command_words(sites), "-k", k_option]
+        words += self.reading.words(of_files=sites is None) + self.preparation_options.words() + self.words()
+        words += self.summary.words() if self.summary is not None else []
         if self.remote is not None:
             for name in ("quorum", "deadline", "wait"):
                 value = getattr(self.remote, name)
@@ -319,6 +261,14 @@ class Job:
                 text = getattr(self.remote, name)
                 words += [f"--{name}", text] if text else []
         return shlex.join(words)
+
+    def words_of(self, name: str, of_files: bool = True) -> list[str]:
+        usual = "none" if self.remote is None else "summary"
+        if name == "protect":
+            return [] if self.protect == usual else ["--protect", self.protect]
+        if name == "min_cluster_size" and self.protect != "raw":
+            return []
+        return super().words_of(name, of_files)
 
     def _command_words(self, sites: Sequence[str] | None) -> list[str]:
         if self.remote is None:
@@ -339,10 +289,10 @@ class Job:
         try:
             return cls(
                 **{
-                    **{name: _tuples(value) for name, value in content.items()},
+                    **{name: tuples(value) for name, value in content.items()},
                     "reading": Reading.from_json(content["reading"]),
                     "preparation_options": PreparationOptions(
-                        **{k: _tuples(v) for k, v in content["preparation_options"].items()}
+                        **{k: tuples(v) for k, v in content["preparation_options"].items()}
                     ),
                     "summary": _summary(content["summary"]),
                     "remote": _remote(content.get("remote")),
@@ -353,15 +303,11 @@ class Job:
 
 
 def _summary(content: dict[str, Any] | None) -> SummarySettings | None:
-    return None if content is None else SummarySettings(**{k: _tuples(v) for k, v in content.items()})
+    return None if content is None else SummarySettings(**{k: tuples(v) for k, v in content.items()})
 
 
 def _remote(content: dict[str, Any] | None) -> RemoteRunOptions | None:
-    return None if content is None else RemoteRunOptions(**{k: _tuples(v) for k, v in content.items()})
-
-
-def _tuples(value: object) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    return None if content is None else RemoteRunOptions(**{k: tuples(v) for k, v in content.items()})
 
 
 def parse_ks(text: str) -> tuple[int, ...]:

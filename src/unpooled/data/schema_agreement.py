@@ -54,6 +54,7 @@ from unpooled.data.schema import (
 )
 from unpooled.data.transforms import Binary, Category, Number, Preparation, number_column
 from unpooled.errors import InputError, SchemaMismatchError
+from unpooled.options.preparation import PreparationChoices
 from unpooled.protocol.algorithm import Steps, each, total, transformed
 from unpooled.protocol.messages import Message, SiteId
 from unpooled.protocol.questions.sums_with_missing import AskObservedMoments
@@ -139,8 +140,8 @@ def plan_columns(
     units = []
     for name in numbers:
         if _sizes_differ(schemas, name):
-            units += (odd := odd_units(schemas, name))
-            warnings += [*constant_somewhere(schemas, name), *odd]
+            units += (apart := odd_units(schemas, name))
+            warnings += [*constant_somewhere(schemas, name), *apart]
     for name in categorical:
         check_spelling(schemas, name)
         warnings += filter(None, [differing_categories(schemas, name)])
@@ -215,18 +216,8 @@ SCALES = ("standard", *SHAPES, "min-max", "none")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PreparationOptions(Message):
+class PreparationOptions(PreparationChoices, Message):
     """The options for the preparation of tables before clustering."""
-
-    columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; "any"; or names
-    exclude: tuple[str, ...] = ()
-    outcomes: tuple[str, ...] = ()  # columns that describe clusters and do not count in the distance
-    scale: str = "standard"  # of every column of numbers,
-    scales: tuple[tuple[str, str], ...] = ()  # but for these: (column, its scale)
-    bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
-    missing: str = "auto"  # "keep" if many cells are missing, else "fill"
-    min_category_share: float = 0.01  # categories of less than this share of the rows are merged into "other"
-    max_categories: int = 50
 
     def __post_init__(self) -> None:
         for scale in (self.scale, *(scale for _, scale in self.scales)):
@@ -511,7 +502,9 @@ def _agreed(
         unstated_within=tuple(
             s
             for s in plan.sites
-            if any(_lacks_within(schemas[s], c.name) for c in prepared if not isinstance(c, Category | Binary))
+            if any(
+                _lacks_within(schemas[s], c.name) for c in prepared if not isinstance(c, Category | Binary)
+            )
         ),
     )
 

@@ -139,7 +139,7 @@ class Ordinal(Number):
     """A column of the positions of ordered categories; a mean is printed with the nearest category.
 
     >>> Ordinal("grade", 0.0, 0.0, 1.0, ("low", "mid", "high")).shown(1.3)
-    'mid 1.3'
+    'mid 1.30'
     """
 
     order: tuple[str, ...]

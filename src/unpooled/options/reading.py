@@ -7,9 +7,10 @@ for type checkers, and the reader that obeys it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from unpooled.options.declaration import COLUMNS, OptionGroup, option, tuples
 from unpooled.options.values import (
     CharacterValue,
     ColumnsValue,
@@ -24,28 +25,9 @@ from unpooled.options.values import (
     plain_name,
 )
 
-COLUMNS, READING = "Columns and preparation", "Reading files"  # panels of --help
-
 
 @dataclass(frozen=True)
-class Option:
-    """The declaration of an option: the kind of its value, and what it is for."""
-
-    kind: TextValue
-    help: str  # of the command
-    doc: str  # of the argument in Python
-    panel: str = READING
-    of_site: bool = True  # a site of a federation may set it
-    of_file: bool = False  # it is about one file: not in a command that names sites in place of files
-
-
-def option(default: Any, kind: TextValue, **declared: Any) -> Any:
-    """Return a field of ``Reading`` that is an option."""
-    return field(default=default, metadata={"option": Option(kind, **declared)})
-
-
-@dataclass(frozen=True)
-class Reading:
+class Reading(OptionGroup):
     """The options for reading files, databases and tables in memory."""
 
     columns: tuple[str, ...] | None = None  # None: all of them
@@ -148,37 +130,9 @@ class Reading:
         return name not in self.exclude and (self.columns is None or name in self.columns)
 
     @classmethod
-    def from_command(cls, given: Mapping[str, Any]) -> "Reading":
-        """Return the options that a command was called with; raise InputError for one that it cannot use."""
-        values: dict[str, Any] = {}
-        for name, declared in OPTIONS.items():
-            if texts := given.get(name):
-                parsed = [declared.kind.parsed(flag(name), text) for text in _listed(texts)]
-                values[name] = sum(parsed, ()) if declared.kind.several else parsed[0]
-        return cls(**values)
-
-    @classmethod
-    def from_arguments(cls, given: Mapping[str, Any]) -> "Reading":
-        """Return the options that ``cluster`` was called with; raise InputError for one without a meaning."""
-        for name in given:
-            if name not in ReadingArguments.__annotations__:
-                raise TypeError(f"cluster() got an unexpected keyword argument {name!r}")
-        return cls(**{name: OPTIONS[name].kind.converted(name, value) for name, value in given.items()})
-
-    @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Reading":
         """Return the options from their JSON, which has lists for tuples."""
-        return cls(**{name: _tuples(value) for name, value in content.items()})
-
-    def words(self, *, of_files: bool = True) -> list[str]:
-        """Return the words of a command with these options; ``of_files``: also those of single files."""
-        return [
-            word
-            for name, declared in OPTIONS.items()
-            if of_files or not declared.of_file
-            for text in declared.kind.texts(getattr(self, name))
-            for word in (flag(name), text)
-        ]
+        return cls(**{name: tuples(value) for name, value in content.items()})
 
 
 class ReadingArguments(TypedDict, total=False):
@@ -198,17 +152,4 @@ class ReadingArguments(TypedDict, total=False):
     long: tuple[str, str, str] | None
 
 
-OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(Reading) if f.metadata}
-
-
-def flag(name: str) -> str:
-    """Return the option of a command, e.g. --site-column."""
-    return "--" + name.replace("_", "-")
-
-
-def _listed(given: Any) -> Sequence[str]:
-    return [given] if isinstance(given, str) else given
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+OPTIONS = Reading.declared()

@@ -2,7 +2,8 @@
 
 import codecs
 from collections.abc import Iterable, Mapping
-from numbers import Real
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
@@ -22,8 +23,12 @@ class TextValue:
     """A text, or nothing."""
 
     several = False  # the command's option may be repeated
-    default: Any = None  # of the argument in Python
     documented = "str or None"
+    typed: Any = str  # of the command's option
+
+    def default_in_python(self, default: Any) -> Any:
+        """Return the default of the argument in Python, given that of the field."""
+        return default
 
     def parsed(self, option: str, given: str) -> Any:
         """Return the value that the command's text stands for; raise InputError if it stands for none."""
@@ -38,6 +43,10 @@ class TextValue:
     def texts(self, value: Any) -> list[str]:
         """Return the texts that the command reads back as this value."""
         return [] if value is None else [value]
+
+    def plain(self, value: Any) -> Any:
+        """Return the value as an argument in Python has it, which a file may hold."""
+        return value
 
     def in_python(self, argument: str, given: str) -> str:
         """Return a text of the command as an argument in Python, for messages."""
@@ -85,7 +94,6 @@ class ColumnValue(TextValue):
 class ColumnsValue(TextValue):
     """Names of columns, separated by commas."""
 
-    default: Any = ()
     documented = "str or list of str"
 
     def parsed(self, option: str, given: str) -> Any:
@@ -104,7 +112,6 @@ class ColumnsValue(TextValue):
 class ThreeColumnsValue(ColumnsValue):
     """The names of three columns, or nothing."""
 
-    default = None
     documented = "tuple of str or None"
 
     def parsed(self, option: str, given: str) -> Any:
@@ -128,7 +135,6 @@ class TextsValue(TextValue):
     """Texts or numbers that mean missing; the command's option is repeated."""
 
     several = True
-    default = ()
     documented = "object"
 
     def parsed(self, option: str, given: str) -> Any:
@@ -159,6 +165,9 @@ class OrdersValue(TextValue):
     several = True
     documented = "mapping or None"
 
+    def default_in_python(self, default: Any) -> Any:
+        return None
+
     def parsed(self, option: str, given: str) -> Any:
         """Return a pair for a column.
 
@@ -177,11 +186,16 @@ class OrdersValue(TextValue):
             raise InputError(
                 f'{argument} must be a mapping such as {{"grade": ["low", "mid", "high"]}}, got {given!r}'
             )
-        pairs = (self.parsed(argument, f"{name}:{'<'.join(map(str, order))}") for name, order in given.items())
+        pairs = (
+            self.parsed(argument, f"{name}:{'<'.join(map(str, order))}") for name, order in given.items()
+        )
         return sum(pairs, ())
 
     def texts(self, value: Any) -> list[str]:
         return [f"{column}:{'<'.join(order)}" for column, order in value]
+
+    def plain(self, value: Any) -> Any:
+        return dict(value)
 
     def in_python(self, argument: str, given: str) -> str:
         column, _, categories = given.partition(":")
@@ -193,6 +207,9 @@ class SpellingsValue(TextValue):
 
     several = True
     documented = "mapping or None"
+
+    def default_in_python(self, default: Any) -> Any:
+        return None
 
     def parsed(self, option: str, given: str) -> Any:
         """Return a triple for every pair.
@@ -224,9 +241,210 @@ class SpellingsValue(TextValue):
     def texts(self, value: Any) -> list[str]:
         return [f"{column}:{old}={new}" for column, old, new in value]
 
+    def plain(self, value: Any) -> Any:
+        by_column: dict[str, dict[str, str]] = {}
+        for column, old, new in value:
+            by_column.setdefault(column, {})[old] = new
+        return by_column
+
     def in_python(self, argument: str, given: str) -> str:
         column, _, pairs = given.partition(":")
         listed = ", ".join(
             '"{}": "{}"'.format(*pair.split("=", 1)) for pair in pairs.split(",") if "=" in pair
         )
         return f'{argument}={{"{column}": {{{listed}}}}}'
+
+
+class WordValue(TextValue):
+    """A text that is never missing, such as the name of a method."""
+
+    documented = "str"
+
+    def converted(self, argument: str, given: object) -> Any:
+        if not isinstance(given, str):
+            raise InputError(f"{argument} must be text, got {given!r}")
+        return given
+
+
+class OptionalWordValue(TextValue):
+    """A text; None stands for "", which means none."""
+
+    def default_in_python(self, default: Any) -> Any:
+        return default or None
+
+    def converted(self, argument: str, given: object) -> Any:
+        return super().converted(argument, given) or ""
+
+    def texts(self, value: Any) -> list[str]:
+        return [value] if value else []
+
+
+class PathValue(OptionalWordValue):
+    """The path of a file or folder; "" means none."""
+
+    typed = Path
+
+    def parsed(self, option: str, given: Any) -> Any:
+        return str(given)
+
+
+class NumberValue(TextValue):
+    """A number, or None where ``optional``."""
+
+    typed: Any = float
+    noun, kind = "a number", Real
+
+    def __init__(self, *, optional: bool = False) -> None:
+        self.optional = optional
+        self.documented = f"{self.typed.__name__}{' or None' if optional else ''}"
+
+    def parsed(self, option: str, given: Any) -> Any:
+        return given
+
+    def converted(self, argument: str, given: object) -> Any:
+        if given is None and self.optional:
+            return None
+        if not isinstance(given, self.kind) or isinstance(given, bool):
+            raise InputError(
+                f"{argument} must be {self.noun}{' or None' if self.optional else ''}, got {given!r}"
+            )
+        return self.typed(given)
+
+    def texts(self, value: Any) -> list[str]:
+        return [] if value is None else [str(value)]
+
+    def in_python(self, argument: str, given: str) -> str:
+        return f"{argument}={given}"
+
+
+class WholeNumberValue(NumberValue):
+    """A whole number, or None where ``optional``."""
+
+    typed = int
+    noun, kind = "a whole number", Integral
+
+
+class SwitchValue(TextValue):
+    """On or off."""
+
+    documented = "bool"
+    typed = bool
+
+    def parsed(self, option: str, given: Any) -> Any:
+        return bool(given)
+
+    def converted(self, argument: str, given: object) -> Any:
+        return bool(given)
+
+    def in_python(self, argument: str, given: str) -> str:
+        return f"{argument}=True" + (f" {given}" if given else "")
+
+
+class ListedNamesValue(ColumnsValue):
+    """Names, one for every time that the command's option is given."""
+
+    several = True
+
+    def parsed(self, option: str, given: str) -> Any:
+        return (given,)
+
+    def texts(self, value: Any) -> list[str]:
+        return list(value)
+
+
+class ChosenColumnsValue(ColumnsValue):
+    """ "same", "common" or "any", or names of columns."""
+
+    def parsed(self, option: str, given: str) -> Any:
+        return given if given in ("same", "common", "any") else super().parsed(option, given)
+
+    def converted(self, argument: str, given: object) -> Any:
+        if isinstance(given, str) and given in ("same", "common", "any"):
+            return given
+        return super().converted(argument, given)
+
+    def texts(self, value: Any) -> list[str]:
+        return [value] if isinstance(value, str) else super().texts(value)
+
+
+class ScaleValue(WordValue):
+    """One scale of all columns; in a command also those of single columns: robust,crp=rank."""
+
+    def converted(self, argument: str, given: object) -> Any:
+        if isinstance(given, str) and "=" in given:
+            raise InputError(f"scale is one scale for all columns. Use --scale '{given}'.")
+        return super().converted(argument, given)
+
+    def in_python(self, argument: str, given: str) -> str:
+        if "=" not in given:
+            return super().in_python(argument, given)
+        parts = [part.rpartition("=") for part in given.split(",")]
+        common = [f'scale="{scale}", ' for column, _, scale in parts if not column]
+        own = ", ".join(f'"{column}": "{scale}"' for column, _, scale in parts if column)
+        return f"{''.join(common)}scales={{{own}}}"
+
+
+class ScalesValue(TextValue):
+    """(column, scale) pairs, which a command has in ``--scale``."""
+
+    documented = "mapping or None"
+
+    def default_in_python(self, default: Any) -> Any:
+        return None
+
+    def converted(self, argument: str, given: object) -> Any:
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):
+            raise InputError(f'{argument} must be a mapping such as {{"income": "log"}}, got {given!r}')
+        return tuple((plain_name(name), scale) for name, scale in given.items())
+
+    def texts(self, value: Any) -> list[str]:
+        return [f"{name}={scale}" for name, scale in value]
+
+    def plain(self, value: Any) -> Any:
+        return dict(value)
+
+
+class BoundsValue(TextValue):
+    """(column, low, high) triples; in a command low:high alone stands for all columns that are named."""
+
+    several = True
+    documented = "mapping or None"
+
+    def default_in_python(self, default: Any) -> Any:
+        return None
+
+    def parsed(self, option: str, given: str) -> Any:
+        """Return the triple of a text; the column is "" if none is named.
+
+        >>> BoundsValue().parsed("--bounds", "age=0:110"), BoundsValue().parsed("--bounds", "0:1")
+        ((('age', 0.0, 110.0),), (('', 0.0, 1.0),))
+        """
+        name, _, span = given.rpartition("=")
+        low, _, high = span.partition(":")
+        try:
+            return ((name.strip(), float(low), float(high)),)
+        except ValueError:
+            raise InputError(f"{option} must have the form column=low:high, got {given!r}") from None
+
+    def converted(self, argument: str, given: object) -> Any:
+        try:
+            pairs = {} if given is None else given
+            assert isinstance(pairs, Mapping)
+            return tuple((plain_name(name), float(low), float(high)) for name, (low, high) in pairs.items())
+        except (TypeError, ValueError, AttributeError, AssertionError):
+            raise InputError(
+                f'{argument} must be a mapping such as {{"age": (0, 110)}}, got {given!r}'
+            ) from None
+
+    def texts(self, value: Any) -> list[str]:
+        return [f"{name}={low:g}:{high:g}" for name, low, high in value]
+
+    def plain(self, value: Any) -> Any:
+        return {name: (low, high) for name, low, high in value}
+
+    def in_python(self, argument: str, given: str) -> str:
+        column, equals, span = given.partition("=")
+        if not equals:
+            return super().in_python(argument, given)
+        return f'{argument}={{"{column}": ({span.replace(":", ", ")})}}'

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from unpooled.app.cli import option_types as t
 from unpooled.errors import EXTRAS, UnpooledError, install_hint
-from unpooled.options.reading import READING
+from unpooled.options.declaration import MORE_HOW, MORE_PROTECT, READING
 from unpooled.storage.file_locks import require_linux
 
 _VALUES = {"int": "N", "float": "NUMBER", "Path": "PATH"}  # all others are TEXT
-_ADVANCED = (t.MORE_HOW, t.MORE_PROTECT, READING)  # the panels that WithAdvancedOptions leaves out
+_ADVANCED = (MORE_HOW, MORE_PROTECT, READING)  # the panels that WithAdvancedOptions leaves out
 
 
 class _NamedValues:
@@ -32,6 +31,10 @@ class _NamedValues:
                 kind = one.bare_type().removeprefix("list[").removesuffix("]")
                 one.metavar = _VALUES.get(kind, "TEXT")
         return parameters
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.help: str | None = re.sub(r"(?<=\S)\n(?=\S)", " ", self.help or "")  # lines of a paragraph
+        super().format_help(ctx, formatter)  # type: ignore[misc]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]

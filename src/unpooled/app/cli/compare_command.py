@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.outputs import FolderOutput, check
 from unpooled.errors import InputError
 
@@ -24,7 +23,7 @@ _DATA, _WHAT = "Data", "What is compared"
 @o.takes_options
 def compare(
     reading: o.ReadingOptions,
-    files: Annotated[list[str] | None, typer.Argument(help=f"{t.FILES}; each is a site.")] = None,
+    files: Annotated[list[str] | None, typer.Argument(help=f"{o.FILES}; each is a site.")] = None,
     suite: Annotated[
         str,
         typer.Option(
@@ -68,7 +67,7 @@ def compare(
             rich_help_panel=_WHAT,
         ),
     ] = "",
-    module: t.Module = None,
+    module: o.Module = None,
     protect: Annotated[
         str,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.ask import By, YesCompared, confirm, decided_by
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.review_commands import check_at_site
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.app.cli.table_commands import PolicyFile, find_policy
@@ -26,7 +26,11 @@ def export_summary(
         Path, typer.Option(help="The recipient's key, a file that unpooled federation key wrote.")
     ],
     study: Annotated[
-        Path, typer.Option(help="The study, a text file with title, purpose, contact, columns and expires.")
+        Path,
+        typer.Option(
+            help='The study, a TOML file with title, purpose, contact, columns = ["age", "bmi"] (optional) '
+            'and expires = "2027-06-30".'
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: hospital-a.unpooled.")],
     plain: Annotated[

@@ -8,11 +8,11 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import OnLinux
 from unpooled.app.cli.federation_commands import FederationArgument, federation
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.app.outputs import FolderOutput, beside_run, check, run_output, whole_folder
 from unpooled.errors import InputError
-from unpooled.options.reading import flag
+from unpooled.options.declaration import flag
 
 EXPIRES = 30.0
 WAIT = 60.0
@@ -149,12 +149,12 @@ def run(
     reading.refuse()
     job = options.job(protect, remote=remote)
     prepared = RemoteRun.from_job(job, served, keys)
-    o.check_report(options.epsilon, report)
+    o.check_report(options, report)
     results = RunFolder(out if out is not None else served.results / remote.run)
     check(
         run_output(results),
         beside_run(report, results),
-        inputs=[*federation_folder_files(served.path), *o.policies(options.bounds)],
+        inputs=[*federation_folder_files(served.path), *options.policies],
         overwrite=overwrite,
     )
     run_and_print(job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared)
@@ -205,7 +205,7 @@ def export_job(
     check(
         FolderOutput(job_folder, "the folder of a job and nothing else", own, files),
         run_output(folder),
-        inputs=o.policies(options.bounds),
+        inputs=options.policies,
         overwrite=overwrite,
     )
     task, terms = task_and_terms(job)

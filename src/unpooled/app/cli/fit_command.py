@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import HelpAll
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.app.outputs import beside_run, check, run_output
 
@@ -18,7 +17,9 @@ from unpooled.app.outputs import beside_run, check, run_output
 def fit(
     files: Annotated[
         list[str],
-        typer.Argument(help=f"{t.FILES}, or postgresql://...; each is a site."),
+        typer.Argument(
+            help=f"{o.FILES}, postgresql://..., or signed summary files (.unpooled); each is a site."
+        ),
     ],
     options: o.JobOptions,
     reading: o.ReadingOptions,
@@ -33,6 +34,8 @@ def fit(
     plan: o.Plan = False,
     site_column: o.SiteColumn = None,
     dask: o.Dask = None,
+    data_config: o.DataConfig = None,
+    save_data_config: o.SaveDataConfig = None,
     help_all: HelpAll = False,
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
@@ -42,6 +45,13 @@ def fit(
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder
 
+    if data_config is not None:
+        from unpooled.options.data_file import read_data_file
+
+        given = read_data_file(data_config)
+        reading.add(given)
+        options.add(given)
+        site_column = site_column or given.get("site_column")
     job = options.job(
         protect,
         dask=dask or "",
@@ -55,14 +65,17 @@ def fit(
         planned = PrivatePlan.from_job(job)
         typer.echo(json.dumps(planned.to_json()) if as_json else "\n".join(planned.lines()))
         return
-    o.check_report(options.epsilon, report)
+    o.check_report(options, report)
+    inputs: list[str | Path] = [*job.inputs, *options.policies, *([data_config] if data_config else [])]
     folder = RunFolder(out) if out is not None else None
     check(
         run_output(folder) if folder is not None else None,
         beside_run(report, folder),
-        inputs=[*job.inputs, *o.policies(options.bounds)],
+        inputs=inputs,
         overwrite=overwrite,
     )
+    chosen = reading.reading(site_column), options.preparation()
+    o.save_data_file(save_data_config, *chosen, inputs=inputs, overwrite=overwrite, quiet=as_json)
     run_and_print(job, folder, report, new=True, as_json=as_json, threads=threads, timings=timings)
 
 

@@ -2,60 +2,90 @@
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import typer
 
 from unpooled import __version__
-from unpooled.app.cli import option_types as t
 from unpooled.errors import InputError
-from unpooled.options.reading import OPTIONS, Option, Reading
-from unpooled.options.values import plain_name
+from unpooled.options.clustering import ClusteringChoices
+from unpooled.options.declaration import MORE_HOW, MORE_PROTECT, READING, Option, OptionGroup, flag
+from unpooled.options.preparation import PreparationChoices
+from unpooled.options.reading import Reading
+from unpooled.options.summary_table import SummaryChoices
+from unpooled.options.values import SwitchValue, plain_name
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
     from unpooled.app.job import Job, RemoteRunOptions
     from unpooled.privacy.microaggregation import SummarySettings
 
+FILES = "CSV (also .tsv, .txt, .gz, .zst), Parquet, .xlsx, .npy, .npz, SQLite, DuckDB"  # that are read
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist; never an input.")]
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", help="Folder for model, preparation, history and report.")
 ]
 Report = Annotated[Path | None, typer.Option(help="Also write the report to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Protect = Annotated[
-    str,
-    typer.Option(
-        help="What the simulated sites answer from: none (their rows; equals pooling), summary (a summary "
-        "table, as real sites do) or raw (their rows; small groups are suppressed).",
-        rich_help_panel=t.PROTECT,
-    ),
-]
 Timings = Annotated[
     bool,
-    typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.MORE_HOW),
+    typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=MORE_HOW),
 ]
 Plan = Annotated[
     bool,
     typer.Option(
         "--plan",
         help="With --epsilon and --rows: print the expected loss, and that of summary tables; read no file.",
-        rich_help_panel=t.MORE_PROTECT,
+        rich_help_panel=MORE_PROTECT,
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=t.MORE_HOW)
+    int | None, typer.Option(help="Number of threads (default: all cores).", rich_help_panel=MORE_HOW)
 ]
-Dask = t.Dask
+K = Annotated[
+    str, typer.Option("-k", help="Number of clusters: 3; or auto, 2..10 or 2,4,8 to let unpooled choose one.")
+]
 
 
-def reading_option(declared: Option, *, hidden: bool = False) -> Any:
-    """Return what ``--help`` shows of an option for reading files."""
-    return typer.Option(help=declared.help, rich_help_panel=declared.panel, hidden=hidden)
+def declared_option(name: str, declared: Option, *, hidden: bool = False) -> Any:
+    """Return an option of a command, as its declaration describes it."""
+    own = declared.name or name
+    words = [flag(own)] if isinstance(declared.kind, SwitchValue) else []
+    shown = typer.Option(*words, help=declared.help, rich_help_panel=declared.panel, hidden=hidden)
+    typed = list[str] if declared.kind.several else declared.kind.typed
+    return Annotated[typed | None, shown] if typed is not bool else Annotated[bool, shown]
 
 
-SiteColumn = Annotated[str | None, reading_option(OPTIONS["site_column"])]
+def declared_parameter(
+    name: str, declared: Option, default: Any, *, hidden: bool = False
+) -> inspect.Parameter:
+    """Return an option as a parameter of a command."""
+    shown = None if declared.unset or default in ((), "") else default
+    kind = declared_option(name, declared, hidden=hidden)
+    own = declared.name or name
+    return inspect.Parameter(own, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=kind)
+
+
+_CLUSTERING = ClusteringChoices.declared()
+Protect = declared_option("protect", _CLUSTERING["protect"])
+Dask = declared_option("dask", _CLUSTERING["dask"])
+Module = declared_option("modules", _CLUSTERING["modules"])
+SiteColumn = declared_option("site_column", Reading.declared()["site_column"])
+
+
+DataConfig = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with options for reading and preparing data: data.toml. Options of the command replace "
+        "its own.",
+        rich_help_panel=READING,
+    ),
+]
+SaveDataConfig = Annotated[
+    Path | None,
+    typer.Option(help="Write these options to a file for --data-config.", rich_help_panel=READING),
+]
 
 
 def _version(show: bool) -> None:
@@ -118,33 +148,67 @@ def takes_options(command: C) -> C:
     return cast(C, with_groups)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobOptions(Options):
+class DeclaredOptions(Options):
+    """Options that groups declare; what a command was called with is in ``given``."""
+
+    groups: ClassVar[tuple[type[OptionGroup], ...]]
+    hidden = False  # in --help
+
+    def __init__(self, **given: Any) -> None:
+        usual = {parameter.name: parameter.default for parameter in self.parameters()}
+        self.given = {n: v for n, v in given.items() if v not in (None, []) and v != usual.get(n)}
+
+    @classmethod
+    def takes(cls, declared: Option) -> bool:
+        """Return whether the commands of this group take an option."""
+        return declared.of_all
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        return [
+            declared_parameter(name, declared, group.defaults()[name], hidden=cls.hidden)
+            for group in cls.groups
+            for name, declared in group.declared().items()
+            if cls.takes(declared)
+        ]
+
+    def add(self, given: Mapping[str, Any]) -> None:
+        """Take options from a file, where the command was not called with them."""
+        own = {parameter.name for parameter in self.parameters()}
+        self.given = {name: value for name, value in given.items() if name in own} | self.given
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.given)
+
+
+class JobOptions(DeclaredOptions):
     """Options of a job: the columns to cluster, and the method."""
 
-    k: t.K = "auto"
-    method: t.Method = "lloyd"
-    module: t.Module = None
-    restarts: t.RestartCount = 10
-    max_rounds: t.MaxRounds = 300
-    seed: t.Seed = 0
-    certify: t.Certify = None
-    names: t.Names = None
-    secure: t.Secure = False
-    polish: t.Polish = 1
-    exact_sums: t.ExactSums = False
-    columns: t.Columns = "same"
-    outcomes: t.Outcomes = None
-    min_cluster_size: t.MinClusterSize = None
-    scale: t.Scale = "standard"
-    bounds: t.Bounds = None
-    missing: t.Missing = "auto"
-    min_category_share: t.MinCategoryShare = 0.01
-    epsilon: t.Epsilon = None
-    delta: t.Delta = 1e-6
-    rows: t.RowsInAll = None
-    sites_per_person: t.SitesPerPerson = 1
-    accept_noise: t.AcceptNoise = False
+    groups = (ClusteringChoices, PreparationChoices)
+
+    def __init__(self, *, k: str = "auto", **given: Any) -> None:
+        super().__init__(**given)
+        self.k = k
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        k = inspect.Parameter("k", inspect.Parameter.KEYWORD_ONLY, default="auto", annotation=K)
+        return [k, *super().parameters()]
+
+    @property
+    def is_private(self) -> bool:
+        return "epsilon" in self.given
+
+    @property
+    def policies(self) -> list[str]:
+        """The policy files among the values of ``--bounds``."""
+        return [text for text in self.given.get("bounds", ()) if text.endswith(".toml")]
+
+    def preparation(self) -> PreparationChoices:
+        """Return how the columns are prepared."""
+        bounds = [bound for text in self.given.get("bounds", ()) for bound in _bounds_in(text)]
+        return PreparationChoices.from_command(self.given | {"bounds": bounds})
 
     def job(
         self,
@@ -160,159 +224,89 @@ class JobOptions(Options):
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import PreparationOptions
 
-        if self.names is not None:
+        if "names" in self.given:
             from unpooled.app.keep_names import read_names
 
-            read_names(self.names)
-        if self.min_cluster_size is not None and protect != "raw":
+            read_names(self.given["names"])
+        if "min_cluster_size" in self.given and protect != "raw":
             typer.echo("unpooled: --min-cluster-size has no effect without --protect raw", err=True)
-        same = self.columns in ("same", "common", "any")
-        chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
+        preparation = self.preparation()
+        chosen = {name: getattr(preparation, name) for name in preparation.declared()}
         return Job.from_options(
             files,
             parse_ks(self.k),
             reading or Reading(),
             summary,
-            PreparationOptions(
-                columns=chosen,
-                outcomes=names(self.outcomes),
-                **_scales(self.scale),
-                bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
-                missing=self.missing,
-                min_category_share=self.min_category_share,
-            ),
-            method=self.method,
-            n_init=self.restarts,
-            max_rounds=self.max_rounds,
+            PreparationOptions(**chosen),
+            **Job.values_from_command(self.given),
             protect=protect,
-            min_cluster_size=5 if self.min_cluster_size is None else self.min_cluster_size,
-            seed=self.seed,
-            secure=self.secure,
-            polish=self.polish,
-            exact_sums=self.exact_sums,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            rows=self.rows,
-            sites_per_person=self.sites_per_person,
-            accept_noise=self.accept_noise,
             remote=remote,
-            modules=tuple(self.module or ()),
-            certify=self.certify or "",
-            names=str(self.names) if self.names is not None else "",
             dask=dask,
         )
 
 
-class ReadingOptions(Options):
+class ReadingOptions(DeclaredOptions):
     """Options for reading a site's file; only the site itself sets them. ``Reading`` declares them."""
 
-    hidden = False  # in --help
-
-    def __init__(self, **given: Any) -> None:
-        self.given = {name: value for name, value in given.items() if value not in (None, [])}
+    groups = (Reading,)
 
     @classmethod
-    def parameters(cls) -> list[inspect.Parameter]:
-        parameters = []
-        for name, declared in OPTIONS.items():
-            if declared.of_site:
-                kind = list[str] if declared.kind.several else str
-                shown: Any = Annotated[kind | None, reading_option(declared, hidden=cls.hidden)]
-                keyword = inspect.Parameter.KEYWORD_ONLY
-                parameters.append(inspect.Parameter(name, keyword, default=None, annotation=shown))
-        return parameters
+    def takes(cls, declared: Option) -> bool:
+        return declared.of_site
 
     def reading(self, site_column: str | None = None) -> "Reading":
         return Reading.from_command(self.given | {"site_column": site_column})
 
-    @property
-    def is_set(self) -> bool:
-        return bool(self.given)
 
-
-@dataclass(frozen=True, kw_only=True)
-class SummaryOptions(Options):
+class SummaryOptions(DeclaredOptions):
     """Options for making a summary table."""
 
-    min_group_size: t.MinGroupSize = 0
-    person: t.Person = ""
-    one_row_per_person: t.OneRowPerPerson = False
-    not_a_person: t.NotAPerson = None
-    sensitive: t.Sensitive = None
-    diverse: t.Diverse = None
-    log_transform: t.LogTransform = None
-    consumption: t.Consumption = None
+    groups = (SummaryChoices,)
 
     def settings(self, study_columns: tuple[str, ...] = ()) -> "SummarySettings":
         from unpooled.privacy.microaggregation import SummarySettings
 
-        return SummarySettings(
-            self.min_group_size,
-            self.person,
-            study_columns,
-            names(self.sensitive),
-            names(self.log_transform),
-            names(self.consumption),
-            one_row_per_person=self.one_row_per_person,
-            not_a_person=names(self.not_a_person),
-            diverse=names(self.diverse),
-        )
-
-    @property
-    def is_set(self) -> bool:
-        return self != SummaryOptions()
+        chosen = SummarySettings.values_from_command(self.given)
+        return SummarySettings(**chosen, study_columns=study_columns)
 
 
-def check_report(epsilon: float | None, report: Path | None) -> None:
+def save_data_file(
+    path: Path | None,
+    *groups: OptionGroup,
+    inputs: Sequence[str | Path],
+    overwrite: bool,
+    quiet: bool = False,
+) -> None:
+    """Write the options for reading and preparing data to a file, if one is named."""
+    if path is not None:
+        from unpooled.app.outputs import check
+        from unpooled.options.data_file import data_file
+        from unpooled.storage.atomic_files import write_atomically
+
+        check(path, inputs=list(inputs), overwrite=overwrite)
+        write_atomically(path, data_file(*groups).encode(), shared=True)
+        if not quiet:
+            typer.echo(f"written: {path}")
+
+
+def check_report(options: JobOptions, report: Path | None) -> None:
     """Raise InputError for a report under differential privacy: it needs sums without noise."""
-    if epsilon is not None and report is not None:
+    if options.is_private and report is not None:
         raise InputError(
             "--report needs sums without noise, and --epsilon adds noise. Leave one of them out."
         )
 
 
-def policies(bounds: list[str] | None) -> list[str]:
-    """Return the policy files among the values of ``--bounds``."""
-    return [text for text in bounds or () if text.endswith(".toml")]
-
-
-def _bounds(texts: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
-    """Return the bounds by column; a text is column=low:high, low:high for all columns, or a policy file."""
-    bounds: list[tuple[str, float, float]] = []
-    for text in texts:
-        if text.endswith(".toml"):
-            bounds += _domain(text)
-            continue
-        name, _, span = text.rpartition("=")
-        low, _, high = span.partition(":")
-        try:
-            pair = float(low), float(high)
-        except ValueError:
-            raise InputError(f"--bounds must have the form column=low:high, got {text!r}") from None
-        if not name and not columns:
-            raise InputError(f"--bounds {text} is for all columns. Name them with --columns age,bmi.")
-        bounds += [(each, *pair) for each in ((name.strip(),) if name else columns)]
-    return tuple(bounds)
-
-
-def _scales(text: str) -> dict[str, Any]:
-    """Return the scale of all columns and those of single columns.
-
-    >>> _scales("robust"), _scales("income=log, crp=rank")
-    ({'scale': 'robust', 'scales': ()}, {'scale': 'standard', 'scales': (('income', 'log'), ('crp', 'rank'))})
-    """
-    parts = [part.rpartition("=") for part in names(text)]
-    common = [scale for name, _, scale in parts if not name]
-    if len(common) > 1:
-        raise InputError(f"--scale takes one scale for all columns and others as column=scale, got {text!r}")
-    own = tuple((name.strip(), scale.strip()) for name, _, scale in parts if name)
-    return {"scale": common[0] if common else "standard", "scales": own}
-
-
-def _domain(path: str) -> list[tuple[str, float, float]]:
+def _bounds_in(text: str) -> list[str]:
+    """Return the bounds in a value of ``--bounds``: itself, or those that a policy file declares."""
+    if not text.endswith(".toml"):
+        return [text]
     from unpooled.site.policy import load
 
-    domain = load(path).domain
+    domain = load(Path(text)).domain
     if not domain.columns:
-        raise InputError(f"{path}: the policy has no [domain] section with columns, lower and upper")
-    return list(zip(domain.columns, domain.lower, domain.upper, strict=True))
+        raise InputError(f"{text}: the policy has no [domain] section with columns, lower and upper")
+    return [
+        f"{name}={low!r}:{high!r}"
+        for name, low, high in zip(domain.columns, domain.lower, domain.upper, strict=True)
+    ]

@@ -49,7 +49,8 @@ def receive(
 ) -> None:
     """Check summary files, deletion notices and keys of sites that came, and record them.
 
-    It asks for the fingerprint of each new site. unpooled fit uses files that are recorded, and unpooled
+    Move the files into the folder first: unpooled fit finds the key there. The command asks for the
+    fingerprint of each new site. unpooled fit uses files that are recorded, and unpooled
     federation run --files asks sites whose keys are recorded.
 
     unpooled federation receive heart heart/*.unpooled

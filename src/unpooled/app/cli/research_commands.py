@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.outputs import check
 from unpooled.errors import InputError
 

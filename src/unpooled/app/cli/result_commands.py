@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unpooled.app.cli import options as o
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.outputs import FolderOutput, check, whole_folder
 from unpooled.errors import InputError
 
@@ -223,8 +223,8 @@ def names(
     file: Annotated[
         Path,
         typer.Argument(
-            help='TOML file with sections [columns], such as bmi = "Body mass index", and [clusters], such '
-            'as A = "Younger".'
+            help='TOML file with sections \\[columns], such as bmi = "Body mass index", and \\[clusters], '
+            'such as A = "Younger".'
         ),
     ],
 ) -> None:

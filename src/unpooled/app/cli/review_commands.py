@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.ask import By, Yes, confirm, decided_by
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.app.cli.site_commands import SiteFolderArgument, check_folder, site
 from unpooled.app.outputs import check, inputs_of_table
@@ -58,6 +58,7 @@ def review(
     unpooled site review hospital-a
     """
     from unpooled.app.pages.review_state import is_site
+    from unpooled.app.pages.write_table_page import write_page
     from unpooled.site.table_store import SummaryFolder
 
     check_at_site(folder)
@@ -107,23 +108,6 @@ def _check_options(
         raise InputError(f"--port is for the page, and {options[0]} serves none")
     if overwrite and not (html or csv):
         raise InputError("--overwrite needs --html or --csv")
-
-
-def write_page(place: "SummaryFolder", html: Path | None = None, *, update: bool = False) -> Path:
-    """Write the page of the summary table, or of its pending update, by default beside the table."""
-    from unpooled.app.pages.table_page import page
-    from unpooled.site.table_notes import rare_categories_in, risks_in
-    from unpooled.site.table_store import PAGE
-    from unpooled.storage.atomic_files import write_atomically
-
-    path = place.renewal if update else place.path
-    target = html or path / PAGE
-    approved, digest = ("", place.renewal_digest) if update else (place.approved, place.digest)
-    table, settings = place.read(renewed=update), place.settings()
-    rare, risks = rare_categories_in(path), risks_in(path)
-    text = page(table, settings, approved, digest, renewal=update, rare=rare, risks=risks)
-    write_atomically(target, text.encode())
-    return target
 
 
 def _write_csv(place: "SummaryFolder", out: Path, *, update: bool, overwrite: bool) -> None:
@@ -260,6 +244,7 @@ def approve(
 
     unpooled site approve hospital-a
     """
+    from unpooled.app.pages.write_table_page import approve_table
     from unpooled.site.study_store import APPROVED
     from unpooled.site.table_store import SummaryFolder
 
@@ -296,16 +281,6 @@ def approve(
             typer.echo(
                 f"the summary table is not approved yet: unpooled site approve {folder} --table", err=True
             )
-
-
-def approve_table(place: "SummaryFolder", by: str, digest: str) -> str:
-    """Approve the table with this digest and, if it has a page, write the page again; returns the digest."""
-    from unpooled.site.table_store import PAGE
-
-    approved = place.approve(by, digest=digest)
-    if (place.path / PAGE).exists():
-        write_page(place)
-    return approved
 
 
 def _is_pending(place: "SummaryFolder") -> bool:

@@ -10,7 +10,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import Commands, OnLinux
-from unpooled.app.cli.option_types import Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.outputs import FolderOutput, check, inputs_of_table
 from unpooled.errors import InputError, LedgerError, PolicyError
 from unpooled.html.formatting import counted

@@ -7,11 +7,12 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.ask import By, Yes, confirm, decided_by
-from unpooled.app.cli.option_types import PROTECT, Overwrite
+from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.site_commands import POLICY, SiteFolderArgument, site
 from unpooled.app.outputs import check
 from unpooled.errors import InputError, PolicyError
 from unpooled.html.formatting import counted
+from unpooled.options.declaration import PROTECT
 
 if TYPE_CHECKING:
     from unpooled.data.readers import Reading
@@ -55,7 +56,9 @@ def summarize(
     study_columns: StudyColumns = None,
     no_sensitive_columns: Annotated[
         bool,
-        typer.Option(help="State that no column is sensitive.", rich_help_panel=PROTECT),
+        typer.Option(
+            "--no-sensitive-columns", help="State that no column is sensitive.", rich_help_panel=PROTECT
+        ),
     ] = False,
     second_table: Annotated[
         str,
@@ -67,6 +70,7 @@ def summarize(
     keep_changed: Annotated[
         bool,
         typer.Option(
+            "--keep-changed",
             help="Withdraw no group because values changed; the old values stay disclosed.",
             rich_help_panel=_UPDATE,
         ),
@@ -85,6 +89,8 @@ def summarize(
             help="Write the state of each person, by id, to this CSV file.", rich_help_panel=_UPDATE
         ),
     ] = None,
+    data_config: o.DataConfig = None,
+    save_data_config: o.SaveDataConfig = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Make the summary table of a site (microaggregation), or update it from a changed file.
@@ -98,6 +104,12 @@ def summarize(
     """
     from unpooled.site.table_store import SummaryFolder
 
+    if data_config is not None:
+        from unpooled.options.data_file import read_data_file
+
+        reading.add(read_data_file(data_config))
+    inputs = [file for file in (data, policy, data_config) if file is not None]
+    o.save_data_file(save_data_config, reading.reading(), inputs=inputs, overwrite=overwrite)
     place = SummaryFolder(folder)
     if second_table or not place.exists or place.replaceable:
         if keep_changed or extra_spread is not None or people_out is not None:
@@ -209,8 +221,8 @@ def make(
     """Read a file and write its summary table into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
 
-    from unpooled.app.cli.review_commands import write_page
     from unpooled.app.pages.risk_sentences import measured
+    from unpooled.app.pages.write_table_page import write_page
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.rare_categories import merged_categories
@@ -417,7 +429,7 @@ def _update(
     allow_second_folder: bool,
 ) -> None:
     """Plan the update of a summary table, write it beside the table, and print its effect."""
-    from unpooled.app.cli.review_commands import write_page
+    from unpooled.app.pages.write_table_page import write_page
     from unpooled.app.progress import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.microaggregation.renew import NEW_PENDING, PENDING
@@ -541,7 +553,7 @@ def erase(
 
     unpooled site erase hospital-a P0017
     """
-    from unpooled.app.cli.review_commands import write_page
+    from unpooled.app.pages.write_table_page import write_page
     from unpooled.site.erase_people import erase as erase_people
     from unpooled.site.erase_people import plan_erasure
     from unpooled.site.export_table import write_notices

@@ -115,8 +115,8 @@ class TextColumn:
         if self._order and category not in self.categories:
             raise InputError(
                 f"{self._source.path}, column {self.name}: {category!r} has no place in the order "
-                f"{' < '.join(self._order)}; --ordinal names all categories, --na '{category}' takes this one "
-                "as missing"
+                f"{' < '.join(self._order)}; --ordinal names them all, --na '{category}' takes this one as "
+                "missing"
             )
         return float(self.categories.setdefault(category, len(self.categories)))
 

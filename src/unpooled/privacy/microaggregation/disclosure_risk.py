@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.data.column_kinds import CATEGORY, has_cells, has_mean
+from unpooled.data.column_kinds import CATEGORY, EMPTY, has_cells, has_mean
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
@@ -163,7 +163,7 @@ class _Attack:
         self.values: dict[str, tuple[FloatArray, FloatArray]] = {}  # members and controls
         rows = (order[:half], order[half:])
         for name in table.names:
-            kind = released.get(f"log({name})" if name in settings.log_transform else name)
+            kind = released.get(f"log({name})" if name in settings.log_transform else name, EMPTY)
             if name == settings.person or not has_cells(kind):
                 continue
             known = people.number(name) if has_mean(kind) else self._categories(table, people, name)

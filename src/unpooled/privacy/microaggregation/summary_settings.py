@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from unpooled.errors import InputError
+from unpooled.options.summary_table import SummaryChoices
 
 MIN_GROUP_SIZE = 3  # people in a group; with fewer the rule against a dominating person has no meaning
 DEFAULT_GROUP_SIZE = 5
@@ -11,7 +12,7 @@ _MIN_GROUPS = 24  # that a size by the number of columns leaves: eight clusters 
 
 
 @dataclass(frozen=True)
-class SummarySettings:
+class SummarySettings(SummaryChoices):
     """The settings of a summary table.
 
     Parameters
@@ -47,21 +48,6 @@ class SummarySettings:
     >>> default.group_size_for(300, 4), default.group_size_for(300, 14), eight.group_size_for(300, 14)
     (5, 12, 8)
     """
-
-    min_group_size: int = 0
-    person: str = ""
-    study_columns: tuple[str, ...] = ()
-    sensitive: tuple[str, ...] = ()
-    log_transform: tuple[str, ...] = ()
-    consumption: tuple[
-        str, ...
-    ] = ()  # columns in which a cell is disclosed only if nobody dominates its total
-    max_share: float = 0.15
-    one_row_per_person: bool = False
-    not_a_person: tuple[str, ...] = ()
-    diverse: tuple[str, ...] = ()
-    diverse_by: float = 0.3
-    no_sensitive_columns: bool = False
 
     def __post_init__(self) -> None:
         if (
