@@ -44,6 +44,7 @@ from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.protocol import run
 from unpooled.protocol.exchange import RequestId
+from unpooled.site import table_store
 from unpooled.site.audit.overview import read as audited
 from unpooled.site.folder_place import PLACE
 from unpooled.site.ledger import Ledger, RunLimits
@@ -51,6 +52,7 @@ from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.study_store import APPROVED, StudyFolder
+from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.file_locks import locked
 
 ODD = "<img src=x onerror=alert(1)>\"'</title><script>alert(2)</script>&amp;"
@@ -205,7 +207,8 @@ def test_the_link_opens_once_and_gives_a_cookie_for_its_path_alone(served, north
 def test_requests_from_elsewhere_are_refused(served, north, changed):
     changed = {name: value and value.replace("PORT", str(served.port)) for name, value in changed.items()}
     digest = north[1]["plain"]
-    for name in ("", "events", "summary", "dpia", "style.css", "nothing", f"study/{digest}/approve"):
+    acts = (f"study/{digest}/approve", f"table/{digest}/approve")
+    for name in ("", "events", "summary", "dpia", "style.css", "nothing", *acts):
         status, headers, text = served.ask(f"{served.path_token}{name}", **changed)
         assert status in (400, 403)
         assert "north" not in text
@@ -607,6 +610,25 @@ def test_damaged_files_are_named_and_the_rest_is_shown(north, tmp_path):
         lines = running.process.stdout.read().splitlines()
         assert lines[-1] == f"unpooled: {site}: the folder was removed, so the page is closed"
         assert len(lines) == 2  # the other one reports that a browser opened the link
+
+
+def test_an_officer_approves_the_summary_table_that_was_shown(apart):
+    running, site = apart
+    place = SummaryFolder(site)
+    (place.path / table_store.APPROVED).unlink()
+    path = f"table/{place.digest}/approve"
+    wait_until(lambda: f'href="{path}"' in running.page())
+    text = running.page(path)
+    assert f"k = {place.read().min_group_size}" in text
+    secret = re.search(r'name="secret" value="([^"]+)"', text)[1]
+    assert running.ask(f"{running.path_token}{path}", "POST", "secret=x&by=H")[0] == 403
+    other = f"{running.path_token}table/{'0' * 64}/approve"
+    assert running.ask(other, "POST", f"secret={secret}&by=H")[0] == 404
+    assert not place.approved
+    assert running.ask(f"{running.path_token}{path}", "POST", f"secret={secret}&by=H")[0] == 303
+    assert place.approval()["by"] == "H"
+    assert running.ask(f"{running.path_token}{path}")[0] == 404  # nothing waits any more
+    assert f'href="{path}"' not in running.page()
 
 
 def test_a_policy_that_approves_by_itself_is_shown(north, tmp_path):

@@ -43,13 +43,16 @@ class Documents:
 
     def _summary(self) -> str:
         place = ReadOnlySummaryFolder(self._folder)
+        update = place.pending  # which the officer decides on next
+        path = place.renewal if update else place.path
         return table_page.page(
-            place.read(),
+            place.read(renewed=update),
             place.settings(),
-            place.approved,
-            place.digest,
-            rare=rare_categories_in(place.path),
-            risks=risks_in(place.path),
+            "" if update else place.approved,
+            place.renewal_digest if update else place.digest,
+            renewal=update,
+            rare=rare_categories_in(path),
+            risks=risks_in(path),
         )
 
     def _audit(self) -> str:

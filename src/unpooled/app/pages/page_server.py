@@ -16,11 +16,13 @@ from unpooled.app.pages import documents
 from unpooled.app.pages.access import Access, is_prefetched, right_secret
 from unpooled.app.pages.folder_watch import Poller, Snapshot
 from unpooled.app.pages.layout import POLICY
-from unpooled.app.pages.review_page import confirmation
+from unpooled.app.pages.review_page import confirmation, table_confirmation
 from unpooled.app.pages.review_state import VERBS, study_values
+from unpooled.app.pages.write_table_page import approve_table
 from unpooled.errors import InputError, LedgerError, UnpooledError
 from unpooled.html.rendering import render
 from unpooled.site.study_store import StudyFolder, checked_reason
+from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.account import account
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,6 +70,9 @@ class PageServer:
         study = f"{path_token}/study/{{digest:[0-9a-f]{{64}}}}/{{verb:approve|decline|withdraw}}"
         self.app.router.add_get(study, self._confirm)
         self.app.router.add_post(study, self._decide)
+        table = f"{path_token}/table/{{digest:[0-9a-f]{{64}}}}/approve"
+        self.app.router.add_get(table, self._confirm_table)
+        self.app.router.add_post(table, self._approve_table)
         self.app.router.add_get(f"{path_token}/{{name:summary|audit|dpia}}", self._document)
         self.app.router.add_get(f"{path_token}/report/{{run}}", self._report)
 
@@ -202,17 +207,13 @@ class PageServer:
 
     async def _decide(self, request: web.Request) -> web.StreamResponse:
         """Decide about a study, as ``unpooled site approve`` and ``unpooled site decline`` do."""
-        if request.content_type != "application/x-www-form-urlencoded":
-            return _refused()
-        async with asyncio.timeout(_TIMEOUT):
-            fields = {name: str(value) for name, value in (await request.post()).items()}
-        if not right_secret(request[_SESSION], fields.get("secret", "")):
+        fields = await self._posted(request)
+        if fields is None:
             return _refused()
         by, digest, verb = fields.get("by", "").strip(), *(request.match_info[n] for n in ("digest", "verb"))
         self._check_role("site")
         try:
-            if len(by) > 100 or not by.isprintable():
-                raise InputError("the name must be one line of at most 100 characters")
+            _check_name(by)
             reason = checked_reason(fields.get("reason", ""))
             if verb == "approve" and reason:
                 raise InputError("an approval has no reason")
@@ -223,6 +224,50 @@ class PageServer:
         except (InputError, LedgerError, OSError) as error:
             return await self._confirmation(request, by, str(error))
         return web.Response(status=303, headers={"Location": "../../"})
+
+    async def _posted(self, request: web.Request) -> dict[str, str] | None:
+        """Return the fields of a form of this page; None for a form from elsewhere."""
+        if request.content_type != "application/x-www-form-urlencoded":
+            return None
+        async with asyncio.timeout(_TIMEOUT):
+            fields = {name: str(value) for name, value in (await request.post()).items()}
+        return fields if right_secret(request[_SESSION], fields.get("secret", "")) else None
+
+    async def _confirm_table(self, request: web.Request) -> web.StreamResponse:
+        return await self._table_confirmation(request)
+
+    async def _table_confirmation(
+        self, request: web.Request, by: str = "", problem: str = ""
+    ) -> web.StreamResponse:
+        self._check_role("site")
+        state = (await self._poller.now()).state
+        waiting = (state["summary"] or {}).get("waiting")
+        if waiting is None or waiting["digest"] != request.match_info["digest"]:
+            raise web.HTTPNotFound  # approved meanwhile, or another table waits
+        page = table_confirmation(state, request[_SESSION].form, by or account(), problem)
+        return _page(page, 409 if problem else 200)
+
+    async def _approve_table(self, request: web.Request) -> web.StreamResponse:
+        """Approve the summary table with this digest, as ``unpooled site approve --table`` does."""
+        fields = await self._posted(request)
+        if fields is None:
+            return _refused()
+        by, digest = fields.get("by", "").strip(), request.match_info["digest"]
+        self._check_role("site")
+        try:
+            _check_name(by)
+            async with self._deciding:
+                await asyncio.to_thread(approve_table, SummaryFolder(self._folder), by, digest)
+            self._poller.invalidate()
+        except (InputError, LedgerError, OSError) as error:
+            return await self._table_confirmation(request, by, str(error))
+        return web.Response(status=303, headers={"Location": "../../"})
+
+
+def _check_name(by: str) -> None:
+    """Raise InputError for a name that the log cannot hold."""
+    if len(by) > 100 or not by.isprintable():
+        raise InputError("the name must be one line of at most 100 characters")
 
 
 # ---------------------------------------------------------------- answers

@@ -161,7 +161,9 @@ def _summary(state: dict[str, Any]) -> str:
         table=table,
         source=source,
         auto_approve=state["auto_approve"],
-        command=f"unpooled site approve {state['folder']} --table",
+        approve=table["waiting"] and f"table/{table['waiting']['digest']}/approve"
+        if table and "fault" not in table
+        else None,
         definition=definition(table["min_group_size"]) if table and "fault" not in table else "",
     )
 
@@ -205,7 +207,7 @@ def confirmation(
     """Return the page that asks to confirm a decision; ``secret`` proves that the form comes from it."""
     act, summary = _ACTS[verb], state["summary"] or {}
     lacks = verb == "approve" and "digest" in summary and not summary["approved"]
-    also = f"Approve it with unpooled site approve {state['folder']} --table."
+    also = "The review page lets you approve it."
     return render(
         "confirmation.html",
         name=NAME,
@@ -222,6 +224,28 @@ def confirmation(
         by=by,
         problem=problem,
         also=also if lacks and not state["auto_approve"] else "",
+    )
+
+
+def table_confirmation(state: dict[str, Any], secret: str, by: str, problem: str = "") -> str:
+    """Return the page that asks to confirm the approval of the summary table, or of its update."""
+    waiting = state["summary"]["waiting"]
+    what = "update of the summary table" if waiting["update"] else "summary table"
+    return render(
+        "table_confirmation.html",
+        name=NAME,
+        title=f"Approve the {what}?",
+        where=where(state),
+        heading=f"Approve the {what}",
+        sections={},
+        home="../../",
+        what=what,
+        table=waiting,
+        definition=definition(state["summary"]["min_group_size"]),
+        digest=_grouped(waiting["digest"]),
+        secret=secret,
+        by=by,
+        problem=problem,
     )
 
 

@@ -35,8 +35,8 @@ from unpooled.site.study_store import (
     ReceivedStudy,
     StudyFolder,
 )
-from unpooled.site.table_notes import rare_categories_in
-from unpooled.site.table_store import ABOUT, APPROVED, ERASURES, TABLE, ReadOnlySummaryFolder
+from unpooled.site.table_notes import rare_categories_in, risks_in
+from unpooled.site.table_store import ABOUT, APPROVED, ERASURES, TABLE, ReadOnlySummaryFolder, SummaryFolder
 
 MARKERS = (FEDERATIONS, "log.jsonl", f"summary/{ABOUT}")  # a site's folder has one of them, or a study
 VERBS = {"approve": STUDY_APPROVED, "decline": DECLINED, "withdraw": WITHDRAWN}
@@ -157,6 +157,7 @@ class SiteState:
             "digest": place.digest,
             "facts": facts(table, settings, rare_categories_in(place.path)),
             "update_pending": place.pending,
+            "waiting": _waiting_table(place),
             "headings": [heading for heading, _ in cells],
             "rows": [["" if math.isnan(v) else f"{v:.6g}" for v in row] for row in rows],
         }
@@ -206,6 +207,21 @@ class SiteState:
             except (UnpooledError, sqlite3.Error) as error:
                 values["fault"] = str(error)
         return values
+
+
+def _waiting_table(place: SummaryFolder) -> dict[str, Any] | None:
+    """Return what an officer decides on: the table, or its update, that is not approved; None if it is."""
+    if place.approved and not place.pending:
+        return None
+    path = place.renewal if place.pending else place.path
+    table = place.read(renewed=place.pending)
+    return {
+        "digest": place.renewal_digest if place.pending else place.digest,
+        "update": place.pending,
+        "facts": facts(table, place.settings(), rare_categories_in(path)),
+        "risks": list(risks_in(path)),
+        "columns": list(table.names),
+    }
 
 
 def _read_study(store: StudyFolder, digest: str) -> ReceivedStudy | str:
