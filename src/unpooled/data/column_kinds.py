@@ -42,7 +42,7 @@ class Categorical(ColumnKind):
     has_cells = True
 
 
-class Ordinal(Numeric):
+class Ordered(Numeric):
     """Categories with an order, such as low < mid < high, which is the text of the kind.
 
     A column has their positions, from 0. Sites that state another order have a column of another kind.
@@ -112,7 +112,7 @@ def kind_of(text: str) -> ColumnKind:
     """Return the kind that a text names; one without cells for a text that names none."""
     if text in KINDS:
         return KINDS[text]
-    return Ordinal(text) if Ordinal.SIGN in text else ColumnKind(text)
+    return Ordered(text) if Ordered.SIGN in text else ColumnKind(text)
 
 
 def looks_odd(present: Collection[str]) -> str:

@@ -146,7 +146,7 @@ class Ordinal(Number):
 
     @property
     def kind(self) -> str:
-        return column_kinds.Ordinal.SIGN.join(self.order)
+        return column_kinds.Ordered.SIGN.join(self.order)
 
     @property
     def described(self) -> str:
@@ -411,7 +411,7 @@ class Preparation(Transform):
 def number_column(kind: str, name: str, fill: float, shift: float, scale: float) -> Number:
     """Return the prepared column of a column of numbers of a kind."""
     own = kind_of(kind)
-    if isinstance(own, column_kinds.Ordinal):
+    if isinstance(own, column_kinds.Ordered):
         return Ordinal(name, fill, shift, scale, own.order)
     return Number(name, fill, shift, scale)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Ordinal
+from unpooled.data.column_kinds import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Ordered
 from unpooled.data.readers import cell_text as texts
 from unpooled.data.readers.cell_text import LARGEST, Cells
 from unpooled.data.readers.text_column import TextColumn
@@ -183,7 +183,7 @@ class Column(TextColumn):
         """Return the column's kind and categories after its last row; ``at`` is its index in the arrays."""
         if self._order:
             there = any((~np.isnan(X[:, at])).any() for X in arrays.values())
-            return Ordinal.SIGN.join(self._order) if there else EMPTY, ()
+            return Ordered.SIGN.join(self._order) if there else EMPTY, ()
         if self.kind == CATEGORY and len(self.categories) > MAX_CATEGORIES:
             return TEXT, tuple(self.categories) if self.sure else ()  # ids of people are compared as text
         if self.kind == CATEGORY and not self.categories:
