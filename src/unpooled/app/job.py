@@ -193,6 +193,12 @@ class Job(ClusteringChoices):
             and not self.aggregate_only
         )
 
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The columns of its summary table that a site sends, once; (): all."""
+        columns, outcomes = self.preparation_options.columns, self.preparation_options.outcomes
+        return () if isinstance(columns, str) or not columns else (*columns, *outcomes)
+
     @cached_property
     def algorithm(self) -> Analysis | Private:
         """The algorithm to run: one method per k, all in the same exchanges of messages."""

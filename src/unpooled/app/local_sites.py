@@ -21,6 +21,7 @@ from unpooled.data.schema import AskSchema
 from unpooled.data.summary_table import SummaryTable
 from unpooled.errors import InputError, TooFewPeopleError
 from unpooled.federation import LocalFederation, Simulation
+from unpooled.federation.table_transfer import RehearsedTransfer
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.protocol import codec
@@ -70,7 +71,7 @@ NO_FACTS = ReadingFacts()  # of a run between machines: its sites read their sou
 class LocalSites:
     """The sites of a job in this process, and what was learnt while their sources were read."""
 
-    federation: "Simulation | LocalFederation | DaskFederation"
+    federation: "Simulation | RehearsedTransfer | LocalFederation | DaskFederation"
     facts: ReadingFacts
     warning: str = ""  # on columns that seem to identify people in several rows
 
@@ -81,7 +82,7 @@ def local_sites(job: Job, threads: int | None = None) -> LocalSites:
     blank_rows: dict[str, int] = {}
     reading, warning = _reading(job), ""
     summary_files: tuple[SummaryFileFacts, ...] = ()
-    federation: Simulation | LocalFederation | DaskFederation
+    federation: Simulation | RehearsedTransfer | LocalFederation | DaskFederation
     if job.dask:
         federation = on_dask(job, reading, left_out.__setitem__)
     else:
@@ -114,6 +115,9 @@ def local_sites(job: Job, threads: int | None = None) -> LocalSites:
             federation = Simulation.from_rows(
                 rows, min_cluster_size=job.minimum, n_threads=threads, exact_sums=job.exact_sums
             )
+            summaries = {name: one for name, one in rows.items() if isinstance(one, SummaryTable)}
+            if summaries:
+                federation = RehearsedTransfer(federation, summaries, job.table_columns)
     ks = _possible_ks(job, federation.rows)
     facts = ReadingFacts(tuple(left_out.items()), tuple(blank_rows.items()), ks, summary_files)
     return LocalSites(federation, facts, warning)

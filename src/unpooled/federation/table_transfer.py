@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unpooled.data.summary_question import AskSummary, SummaryGroups
-from unpooled.errors import CheckpointError, CodecError
+from unpooled.data.summary_table import SummaryTable, restricted
+from unpooled.errors import CheckpointError, CodecError, InputError
 from unpooled.federation.simulation import Simulation
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.protocol import codec
@@ -152,6 +153,47 @@ class TableTransfer(Federation):
                 replies |= dict(zip(some.sites, some.replies, strict=True))
                 replies |= {site: Refusal(why) for site, why in some.refusals.items()}
         return gather(ask, replies, self.exact_sums)
+
+
+class RehearsedTransfer(Federation):
+    """Sites in this process with summary tables: each sends its table once, as in a run between machines.
+
+    Parameters
+    ----------
+    simulation
+        The sites.
+    tables
+        Their summary tables.
+    columns
+        The columns of the study; (): all.
+    """
+
+    rows: int
+
+    def __init__(
+        self, simulation: Simulation, tables: Mapping[SiteId, SummaryTable], columns: tuple[str, ...] = ()
+    ) -> None:
+        self._simulation, self._tables, self._columns = simulation, tables, columns
+        self.sites, self.exact_sums = simulation.sites, simulation.exact_sums
+        self.rows = simulation.rows
+
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Reply]]:
+        first = (request_id.round, request_id.exchange) == (0, 0)
+        answers = []
+        for i, replies in enumerate(self._simulation.ask(request_id, asks)):
+            sizes = dict.fromkeys(replies.sites, (0, 0))
+            if first and i == 0:
+                sizes = {site: self._size(site) for site in replies.sites}
+            answers.append(replace(replies, exchanges=int(first), sizes=sizes))
+        return answers
+
+    def _size(self, site: SiteId) -> tuple[int, int]:
+        try:
+            table, _ = restricted(self._tables[site], self._columns)
+        except InputError:  # it has none of the columns
+            return 0, 0
+        numbers = sum(len(values) for _, values in table.cells())
+        return numbers, len(codec.encode(SummaryGroups.from_table(table)))
 
 
 def _simulation(received: ReceivedTables, exact_sums: bool) -> Simulation | None:
