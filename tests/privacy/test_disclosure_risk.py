@@ -1,5 +1,6 @@
 """Risks of summary tables, measured by attacks: known cases, and that protection lowers them."""
 
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -92,6 +93,17 @@ def test_a_column_of_0_and_1_is_inferred_as_a_category():
         assert not risk.number
         assert risk.members > 0.8
         assert risk.guess == pytest.approx(1 - ill.mean(), abs=0.05)
+
+
+def test_a_position_of_an_ordinal_column_is_right_or_wrong():
+    rng = np.random.default_rng(2)
+    columns = {f"x{j}": rng.normal(size=600) for j in range(4)}
+    table = Table.from_columns({**columns, "stage": np.digitize(columns["x0"], [-0.5, 0.5]).astype(float)})
+    table = replace(table, kinds=(*table.kinds[:-1], "early < middle < late"))
+    (risk,) = measure_risks(table, SummarySettings(5, sensitive=("stage",)), ("stage",)).attributes
+    assert not risk.number
+    assert risk.members > 0.7
+    assert risk.guess < 0.45
 
 
 def test_a_larger_group_finds_fewer_and_the_smallest_sufficient_one_is_proposed():
