@@ -83,6 +83,9 @@ def follow(root: Path) -> None:
         command = f"cd {folder} && exec {entry} {' '.join(words)}"
         done = subprocess.run(["chroot", f"--userspec={user}:{user}", root, "sh", "-c", command], env=env)
         assert done.returncode == (3 if "status" in words else 0)  # 3: the server is not up, which is so
+    check = f"cd {folder} && {settings['HEALTHCHECK'].split(' CMD ')[1]}"
+    done = subprocess.run(["chroot", f"--userspec={user}:{user}", root, "sh", "-c", check], env=env)
+    assert done.returncode == 1  # for the same reason
     print("all steps done")
 
 

@@ -21,7 +21,7 @@ from unpooled.federation.provisioning.enrolment import admit, awaiting_admission
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.follow_run import connected_sites
 from unpooled.federation.provisioning.invitations import Invitation
-from unpooled.federation.provisioning.keys import Authority, new_key, private_pem, write_key
+from unpooled.federation.provisioning.keys import Authority, private_pem, read_key
 from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.site.identity import identity_in
 from unpooled.site.session import SiteSettings
@@ -102,10 +102,6 @@ def ip(*words: Any) -> None:
 
 def certified_site(federation: FederationFolder, site: str, folder: Path, data: Path) -> None:
     """The folder of a site with a certificate of the federation's own authority, in the federation or not."""
-    key = new_key()
-    certificate = Authority.read(federation.path / "authority").certify(
-        site, key.public_key(), group=federation.address.federation
-    )
     where, file = federation.address, folder.with_name(f"{folder.name}-invitation.json")
     Invitation(
         where.federation, where.host, where.port, "nvflare", site, federation.root(),
@@ -113,8 +109,10 @@ def certified_site(federation: FederationFolder, site: str, folder: Path, data: 
     ).write(file)  # fmt: skip
     made = SiteFolder(folder)
     membership = made.accept(file)
-    (membership.path / "private.key").unlink()
-    write_key(membership.path / "private.key", key)
+    key = read_key(membership.key)
+    certificate = Authority.read(federation.path / "authority").certify(
+        site, key.public_key(), group=federation.address.federation
+    )
     membership._write_engine_files(
         membership.invitation, EngineIdentity(private_pem(key), certificate, federation.root())
     )

@@ -29,7 +29,11 @@ def test_status_lists_the_connected_sites(network):
     unpooled_command("federation", "remove", network.home, "--older-than", "0")  # of other tests
     network.wait_connected()
     output = eventually(lambda: unpooled_command("federation", "status", network.home), "all to be connected")
-    assert output.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
+    assert output.splitlines()[:3] == ["cleveland: connected", "hungarian: connected", "va: connected"]
+    assert re.search(r"^runs that ended: \d+ finished, \d+ failed", output, re.M)
+    for who in ("server", *network.files):
+        assert re.search(rf"^certificate of {who} in heart: [1-9]\d\d+ days left$", output, re.M)
+    assert re.search(r"^free disk: \d+\.\d GB$", output, re.M)
     site = network.site_folder("va")
     output = eventually(lambda: unpooled_command("site", "status", site), "it to be connected")
     assert output.splitlines()[0] == "va in heart: connected"

@@ -112,8 +112,9 @@ def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
     _, key, root = membership.engine.identity(membership.engine_folder)
     assert root.read_text() == federation.root()
     assert key.stat().st_mode & 0o077 == 0
-    private = (membership.path / "private.key").read_text()
-    assert all(private not in p.read_text(errors="ignore") for p in federation.path.rglob("*") if p.is_file())
+    private, files = key.read_text(), [p for p in tmp_path.rglob("*") if p.is_file()]
+    files += [p for p in federation.path.rglob("*") if p.is_file()]
+    assert [p for p in files if private in p.read_text(errors="ignore")] == [membership.key]  # in one file
     assert membership.enrol() == ""  # a lost answer is given again, to the same key
     with pytest.raises(InputError, match="was already admitted at"):
         admit(federation, "a", membership.fingerprint())
@@ -129,7 +130,7 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
     SiteSettings("a", str(tmp_path / "a.csv"), str(tmp_path / "a")).write()
     settings = SiteSettings.read(membership.membership_file)
     assert (settings.site, settings.data) == ("a", str(tmp_path / "a.csv"))
-    key, files = read_key(membership.path / "private.key"), len(list(membership.engine_folder.rglob("*.*")))
+    key, files = read_key(membership.key), len(list(membership.engine_folder.rglob("*.*")))
     identity = EngineIdentity(private_pem(key), "new", federation.root())
     true, ends = os.replace, 0
     for last in range(20):
@@ -157,7 +158,7 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
     assert membership.engine.identity(membership.engine_folder)[0].read_text() == "new"
     assert len(list(membership.engine_folder.rglob("*.*"))) == files
     with pytest.raises(FileExistsError):
-        write_key(membership.path / "private.key", key)
+        write_key(membership.key, key)
 
 
 def test_lost_rules_are_not_replaced_by_the_default_ones(federation, tmp_path):
@@ -239,7 +240,7 @@ def test_a_thief_who_is_first_is_detected_and_the_site_learns_of_it(federation, 
     late = SiteFolder(tmp_path / "late").accept(federation.invitation("b"))
     with pytest.raises(InputError, match="used already"):  # replayed after the admission
         late.enrol()
-    assert not (late.engine_folder / "startup").exists()
+    assert not late.engine.identity(late.engine_folder)[0].exists()
 
 
 def test_an_invitation_expires(federation, tmp_path, monkeypatch):

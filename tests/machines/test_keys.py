@@ -139,7 +139,7 @@ def test_invalid_invitations_are_refused(federation, tmp_path, changed, message)
 def test_the_key_stays_at_the_site(federation, tmp_path):
     """The invitation has no key; the site makes its own in its folder, where only its owner can read it."""
     membership = SiteFolder(tmp_path / "a").accept(federation.invitation("a"))
-    assert (membership.path / "private.key").stat().st_mode & 0o077 == 0
+    assert membership.key.stat().st_mode & 0o077 == 0
     assert membership.path.stat().st_mode & 0o077 == 0
     assert (tmp_path / "a").stat().st_mode & 0o077 == 0
     assert federation.invitation("a").stat().st_mode & 0o077 == 0
@@ -152,12 +152,12 @@ def test_the_key_stays_at_the_site(federation, tmp_path):
 def test_the_first_authority_is_pinned(federation, tmp_path):
     """A second federation with the same name and site has another authority, and is refused."""
     membership = SiteFolder(tmp_path / "a").accept(federation.invitation("a"))
-    key, pinned = (membership.path / "private.key").read_bytes(), membership.authority()
+    key, pinned = membership.key.read_bytes(), membership.authority()
     false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
     output = unpooled("site", "join", tmp_path / "a", invite(false, "a"), code=1)
     assert f"has pinned for fed ({pinned}). Call the coordinator" in output
     assert output.count("\n") == 1
-    assert (membership.path / "private.key").read_bytes() == key
+    assert membership.key.read_bytes() == key
     assert membership.authority() == pinned
     for other in (invite(federation, "b"), None):  # another site of the same federation; the same site again
         words = (
@@ -172,7 +172,7 @@ def test_the_first_authority_is_pinned(federation, tmp_path):
         assert ("is a in fed, and the invitation of the same coordinator is for b" in output) is (
             other is not None
         )
-    assert (membership.path / "private.key").read_bytes() == key
+    assert membership.key.read_bytes() == key
 
 
 def test_one_fingerprint_covers_both_directions(federation, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from machines.network import contents
 from unpooled.app.cli.events import EventLog
 from unpooled.errors import InputError
 from unpooled.federation.nvflare.presence_file import PRESENCE_FILE, seconds_since_contact
@@ -147,3 +148,10 @@ def test_the_server_logs_every_run(after_a_run):
     assert re.search(r" INFO heart: run \S+ was submitted: study '.+', contact ", output)
     assert re.search(r" INFO heart: run \S+ began", output)
     assert re.search(r" INFO heart: run \S+ finished after \d+ rounds and \d+ round trips; ", output)
+
+
+def test_the_engines_logs_have_no_warning_that_every_run_causes(after_a_run):
+    logs = [data for path, data in contents(after_a_run.folder) if path.name.startswith("log.txt")]
+    assert sum(b" INFO nvflare." in data for data in logs) > 4  # of the server, of sites, of their jobs
+    for harmless in (b"dead-job", b"untracked job/client", b"unknown aux message", b"no waiter for req"):
+        assert not any(harmless in data for data in logs)

@@ -350,6 +350,16 @@ def test_the_container_file_is_clean():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+CHECK_SCHEMA = Path(sys.executable).with_name("check-jsonschema")
+
+
+@pytest.mark.skipif(not CHECK_SCHEMA.exists(), reason="not installed: pip install check-jsonschema")
+def test_the_compose_file_is_one():
+    words = [CHECK_SCHEMA, "--builtin-schema", "vendor.compose-spec", EXAMPLES / "compose.yml"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_run_reads_the_federation_once_and_proposes_its_study_once(tmp_path, monkeypatch):
     """By the command itself, up to the submission: no server is up."""
     create(tmp_path / "fed", "heart", "localhost:8002", ("a", "b"), engine_name="nvflare")

@@ -412,7 +412,9 @@ def test_a_federation_that_was_set_up_anew_joins_the_same_folder(call, federatio
     assert SummaryFolder(folder).digest == digest
     call("site", "backup", folder, tmp_path / "b.tar.gz")
     call("site", "restore", tmp_path / "b.tar.gz", tmp_path / "restored")
-    assert (tmp_path / "restored" / "federations" / "heart.ended-1" / "private.key").exists()
+    assert (
+        tmp_path / "restored" / "federations" / "heart.ended-1" / "engine" / "startup" / "client.key"
+    ).exists()
 
 
 def test_the_data_of_a_running_site_are_not_changed(call, federations, tmp_path):

@@ -77,6 +77,24 @@ def run_totals(events: list[dict[str, Any]]) -> RunTotals:
     return totals
 
 
+def totals_text(totals: RunTotals) -> str:
+    """Return what the history adds up to as a line for a person.
+
+    >>> totals_text(RunTotals())
+    'runs that ended: 0 finished, 0 failed'
+    >>> totals_text(RunTotals({"finished": 2, "failed": 1}, 1.7e9, 33.4, 14, 2000)).split("; ")[1]
+    'last success 2023-11-14T22:13:20+00:00, 33 s, 14 round trips, 2,000 bytes'
+    """
+    text = f"runs that ended: {totals.outcomes[FINISHED]} finished, {totals.outcomes[FAILED]} failed"
+    if totals.last_success is None:
+        return text
+    when = datetime.fromtimestamp(totals.last_success, UTC).isoformat(timespec="seconds")
+    return (
+        f"{text}; last success {when}, {totals.seconds:.0f} s, {totals.round_trips} round trips, "
+        f"{totals.sent_bytes:,} bytes"
+    )
+
+
 def event_text(event: dict[str, Any]) -> str:
     """Return an event as a sentence for the server's log.
 

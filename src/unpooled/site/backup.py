@@ -78,7 +78,7 @@ _KNOWN = re.compile(
             rf"deletion-notice-{_NAME}\.unpooled",
             rf"members/(rows\.json|{_NAME}\.bin)",  # the tables of a relay
             # its membership in a federation
-            rf"{FEDERATIONS}/{_NAME}/((invitation|enrolled|coordinator)\.json|private\.key)",
+            rf"{FEDERATIONS}/{_NAME}/(invitation|enrolled|coordinator)\.json",
             rf"{FEDERATIONS}/{_NAME}/studies/[0-9a-f]{{64}}\.json",
             # a federation
             r"(federation|recipient)\.json",

@@ -69,7 +69,7 @@ def site_status(
     for one in found:
         typer.echo(f"{one.name} in {one.federation}: {one.sites[one.name]}")
     _print_settings(place)
-    for line in studies_lines(studies):
+    for line in (*studies_lines(studies), *health.figures(found)):
         typer.echo(line)
     _print_problems(found)
 
@@ -152,6 +152,8 @@ def federation_status(folder: FederationArgument, as_json: AsJson = False, metri
         reached = "not begun" if run.round is None else f"round {run.round}"
         waiting = f", {run.waiting}" if run.waiting else ""
         typer.echo(f"run {run.name}: {run.state}, {reached}{waiting}")
+    for line in health.figures([found]):
+        typer.echo(line)
     _print_problems([found])
 
 

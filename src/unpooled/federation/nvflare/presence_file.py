@@ -5,7 +5,6 @@ The server records when each site last reached it; a site records when it last r
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 from unpooled.federation.nvflare import heartbeat
 from unpooled.protocol.site_id import SiteId
 from unpooled.storage.file_locks import is_locked
+from unpooled.storage.full_disk import is_full
 
 PRESENCE_FILE = "connected.json"
-_MIN_FREE_BYTES = 1 << 16  # a disk with less free space counts as full
 
 
 def presence_folder(server: Path) -> Path:
@@ -47,9 +46,7 @@ def server_problem(server: Path) -> str:
             return ""
     if not is_locked(home):
         return ""
-    disk = os.statvfs(home)
-    full = disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES or (disk.f_files and not disk.f_favail)
-    reason = "No space left on device" if full else "its disk or its process hangs"
+    reason = "No space left on device" if is_full(home) else "its disk or its process hangs"
     return f"the server records nothing in {home}: {reason}. It continues by itself as soon as it can write."
 
 

@@ -35,8 +35,10 @@ _LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "filters": {"harmless": {"()": f"{_HERE}.engine_log.WithoutHarmless"}},
     "handlers": {
         "file": {
+            "filters": ["harmless"],
             "class": "logging.handlers.RotatingFileHandler",
             "formatter": "plain",
             "filename": "log.txt",

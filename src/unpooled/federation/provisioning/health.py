@@ -18,13 +18,14 @@ from unpooled.federation.provisioning.follow_run import describe_waiting, is_fol
 from unpooled.federation.provisioning.keys import valid_until
 from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.federation.provisioning.site_membership import SiteMembership
-from unpooled.federation.run_history import RunTotals, read_events, run_totals
+from unpooled.federation.run_history import RunTotals, read_events, run_totals, totals_text
 from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.site.folder_place import FolderMovedError
 from unpooled.site.ledger import Ledger
 from unpooled.site.study_store import StudyFolder
 from unpooled.site.table_store import ReadOnlySummaryFolder
 from unpooled.storage.file_locks import is_locked
+from unpooled.storage.full_disk import is_full
 
 DOWN, DISCONNECTED, RUN_FAILED, ACTION_NEEDED = 3, 4, 5, 6  # exit codes, the worst first
 _EXPIRES_SOON = 30  # days before a certificate expires at which a warning begins
@@ -76,6 +77,23 @@ class Health:
 
     def to_json(self) -> dict[str, Any]:
         return {"code": self.code, **asdict(self)}
+
+
+def figures(found: Sequence[Health]) -> list[str]:
+    """Return lines about runs, budget, disk and certificates; the federations of a site share the disk."""
+    lines: list[str] = []
+    now = datetime.datetime.now(datetime.UTC)
+    for one in found:
+        if one.history is not None:
+            lines.append(totals_text(one.history))
+        if one.budget is not None:
+            total, left = one.budget
+            lines.append(f"privacy budget: epsilon {left:.4g} of {total:.4g} left")
+        for who, end in one.certificates.items():
+            days = (datetime.datetime.fromisoformat(end) - now).days
+            lines.append(f"certificate of {who} in {one.federation}: {days} days left")
+        lines.append(f"free disk: {one.free_bytes / 1e9:.1f} GB")
+    return list(dict.fromkeys(lines))
 
 
 def worst_code(found: Sequence[Health]) -> int:
@@ -212,6 +230,9 @@ def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
             )
         )
     problems += _folder_problems(site)
+    if is_full(site.path):
+        text = f"{site.path}: No space left on device. The site answers again as soon as it can write."
+        problems.append(HealthIssue(DOWN, text))
     studies = StudyFolder(site.path, membership.path).pending()
     for pending in studies:
         command = f"unpooled site approve {site.path} {pending.study.digest[:16]}"

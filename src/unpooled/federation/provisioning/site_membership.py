@@ -65,16 +65,18 @@ class SiteMembership:
         return self.engine.membership_file(self.engine_folder)
 
     @property
-    def _key(self) -> Path:
-        return self.path / "private.key"
+    def key(self) -> Path:
+        """The site's private key for this federation, where the engine reads it: it has no second copy."""
+        return self.engine.identity(self.engine_folder)[1]
 
     def accept(self, invitation: Invitation) -> None:
         """Keep an invitation, and make the site's key for this federation if there is none."""
-        engine(invitation.engine)
+        _, key, _ = engine(invitation.engine).identity(self.engine_folder)
         for folder in (self.path.parent, self.path):
             folder.mkdir(exist_ok=True, mode=0o700)
-        if not self._key.exists():
-            write_key(self._key, new_key())
+        if not key.exists():
+            key.parent.mkdir(parents=True, exist_ok=True)
+            write_key(key, new_key())
         invitation.write(self.path / INVITATION)
         self.membership_file.parent.mkdir(parents=True, exist_ok=True)
         MembershipFile(invitation.site, invitation.authority, str(self.site), str(self.path)).write(
@@ -104,7 +106,7 @@ class SiteMembership:
         invitation = self.invitation
         claim = member_claim(identity_in(self.site), self.fingerprint(), is_federation)
         try:
-            reply = ask(invitation, certificate_request(invitation.site, read_key(self._key)), claim)
+            reply = ask(invitation, certificate_request(invitation.site, read_key(self.key)), claim)
         except OSError as error:
             return explain_connection_error(error, invitation.address)
         state = reply.get("state")
@@ -115,13 +117,13 @@ class SiteMembership:
             raise InputError(f"{invitation.federation} does not enrol this site: {reason}")
         certificate = reply.get("certificate", "")
         try:
-            mine = certified_key(certificate) == read_key(self._key).public_key()
+            mine = certified_key(certificate) == read_key(self.key).public_key()
         except ValueError:
             mine = False
         if not mine:
             raise InputError(f"{invitation.federation} sent a certificate for another key than this site's")
         self._write_engine_files(
-            invitation, EngineIdentity(private_pem(read_key(self._key)), certificate, invitation.root)
+            invitation, EngineIdentity(private_pem(read_key(self.key)), certificate, invitation.root)
         )
         marked = {"invitation": _used(invitation), "at": datetime.now(UTC).isoformat(timespec="seconds")}
         write_atomically(self.path / "enrolled.json", (json.dumps(marked) + "\n").encode())
@@ -143,7 +145,7 @@ class SiteMembership:
     def fingerprint(self) -> str:
         """Return the fingerprint that the site reads to the coordinator."""
         invitation = self.invitation
-        return enrolment_fingerprint(invitation.root, invitation.site, read_key(self._key).public_key())
+        return enrolment_fingerprint(invitation.root, invitation.site, read_key(self.key).public_key())
 
     def authority(self) -> str:
         """Return the fingerprint of the authority that the site has pinned."""
