@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.shareable import Shareable
@@ -21,6 +22,8 @@ from machines.test_runs import EVERY, LONG, assert_same, points
 from studies import approved_terms
 from unpooled.federation.nvflare.controller import Mailbox
 from unpooled.federation.nvflare.launchers import job_folders, mark_job_ended
+from unpooled.federation.nvflare.presence import Presence
+from unpooled.federation.nvflare.presence_file import PRESENCE_FILE
 from unpooled.federation.provisioning import keys
 from unpooled.federation.provisioning.federation_folder import create
 from unpooled.federation.provisioning.supervisor import stop_supervisor
@@ -422,6 +425,15 @@ def test_requests_that_nobody_waits_for_are_not_kept():
     mailbox.send("c", first, lambda answer: answers.append(answer))
     assert answers[2].unreached
     assert [site for site, _ in mailbox._open.values()] == ["a"]
+
+
+def test_a_site_whose_connection_ended_is_not_recorded_as_connected(tmp_path):
+    """The engine drops it a minute after its last heartbeat."""
+    clients = [SimpleNamespace(name=name, last_connect_time=9.0) for name in ("a", "b")]
+    cell = SimpleNamespace(get_sub_cell_names=lambda: (["server.job"], ["b"]))
+    engine = SimpleNamespace(get_clients=lambda: clients, get_cell=lambda: cell)
+    Presence()._record(engine, tmp_path)
+    assert json.loads((tmp_path / PRESENCE_FILE).read_text())["sites"] == {"b": 9.0}
 
 
 def test_all_but_the_latest_folders_of_ended_jobs_are_removed(tmp_path):

@@ -88,7 +88,9 @@ class Presence(FLComponent):
             time.sleep(heartbeat.SERVER_INTERVAL)
 
     def _record(self, engine: Any, home: Path) -> None:
-        seen = {client.name: client.last_connect_time for client in engine.get_clients()}
+        _, linked = engine.get_cell().get_sub_cell_names()  # by open connections
+        clients = [client for client in engine.get_clients() if client.name in linked]
+        seen = {client.name: client.last_connect_time for client in clients}
         record = {"sites": seen, "refused": dict(self._refused), "failed": self._failures.latest()}
         with contextlib.suppress(OSError):
             write_atomically(home / PRESENCE_FILE, json.dumps(record).encode())
