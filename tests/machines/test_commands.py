@@ -26,9 +26,12 @@ def unpooled_command(*words, code=0):
 
 
 def test_status_lists_the_connected_sites(network):
-    unpooled_command("federation", "remove", network.home, "--older-than", "0")  # of other tests
+    def status():
+        unpooled_command("federation", "remove", network.home, "--older-than", "0")  # runs of other tests
+        return unpooled_command("federation", "status", network.home)
+
     network.wait_connected()
-    output = eventually(lambda: unpooled_command("federation", "status", network.home), "all to be connected")
+    output = eventually(status, "all to be connected")
     assert output.splitlines()[:3] == ["cleveland: connected", "hungarian: connected", "va: connected"]
     assert re.search(r"^runs that ended: \d+ finished, \d+ failed", output, re.M)
     for who in ("server", *network.files):

@@ -16,9 +16,10 @@ import pytest
 
 from federation.test_file_runs import DP, PRIVATE, SITES, SUMMARY, Federation, command, same_result
 from helpers import bits
-from unpooled.app.cli import app
+from unpooled.app.cli import app, join_commands
 from unpooled.app.local_sites import NO_FACTS
 from unpooled.app.run_folder import RunFolder
+from unpooled.federation import file_transport
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy.dp.accounting import gdp_mu
 from unpooled.protocol import codec, run
@@ -42,6 +43,8 @@ def _live(words, step, output):
 
         return counting
 
+    for module in (file_transport, join_commands):
+        module._MAX_PAUSE = 0.02  # between two looks at the folder, in which processes would only wait
     for name in STEPS:
         setattr(os, name, counted(getattr(os, name)))
     with output.open("a", encoding="utf-8") as log:

@@ -14,6 +14,7 @@ from unpooled.site.study_store import StudyFolder
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "federation.md"
 PLACE = "coordinator.example.org:8002"
+BOTH_WAIT = r"waiting for hospital-a since \d+:\d\d, hospital-b since \d+:\d\d to approve"
 
 
 def steps():
@@ -72,6 +73,7 @@ def test_the_page_about_a_first_run(machines, tmp_path):
                     "asking",
                 )
         if words[:2] == ["site", "approve"]:
+            until(lambda: re.search(BOTH_WAIT, machines.output("run")), "the run to wait for both officers")
             site = folder / words[2]
             until((site / "summary" / "page.html").exists, f"the page of {person}")
             until(StudyFolder(site).pending, f"the study at {person}")
@@ -93,8 +95,7 @@ def test_the_page_about_a_first_run(machines, tmp_path):
             for letter in "ab":  # the two files that are sent
                 sent = tmp_path / "Coordinator" / "heart" / "invitations" / f"hospital-{letter}.json"
                 shutil.copy(sent, tmp_path / f"Hospital-{letter.upper()}")
-    output = machines.finish("run")
-    assert re.search(r"waiting for hospital-a since \d+:\d\d, hospital-b since \d+:\d\d to approve", output)
+    machines.finish("run")
     assert "release" in kinds(tmp_path / "Hospital-A" / "hospital-a")
     report = tmp_path / "Coordinator" / "report.html"
     handled = (

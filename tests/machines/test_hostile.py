@@ -127,18 +127,22 @@ def test_a_server_that_is_too_busy_to_answer_accepts_a_job_once(network, job, mo
         except ConnectionError:  # the console has waited in vain, and will try again
             unanswered.append(words)
             server.send_signal(signal.SIGCONT)
+            session._session.unset_timeout()
             raise
 
     monkeypatch.setattr(session._session, "submit_job", submitted_to_a_suspended_server)
     monkeypatch.setattr(console, "_MAX_ATTEMPTS", 100)
     try:
+        session._session.set_timeout(1.0)  # in place of 5
         server.send_signal(signal.SIGSTOP)
         number = session.submit(job)
         assert unanswered
         assert [path.name for path in set(store.iterdir()) - known] == [number]
+        session._session.set_timeout(1.0)
         server.send_signal(signal.SIGSTOP)
         assert session.end_state(number) is None
         server.send_signal(signal.SIGCONT)
+        session._session.unset_timeout()
         until(lambda: session.end_state(number), "the job to end")
     finally:
         server.send_signal(signal.SIGCONT)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from machines.network import contents
+from machines.network import contents, until
 from unpooled.app.cli.events import EventLog
 from unpooled.errors import InputError
 from unpooled.federation.nvflare.presence_file import PRESENCE_FILE, seconds_since_contact
@@ -144,10 +144,11 @@ def test_the_documented_alerts_fire(federation):
 
 
 def test_the_server_logs_every_run(after_a_run):
+    ended = r" INFO heart: run \S+ finished after \d+ rounds and \d+ round trips; "
+    until(lambda: re.search(ended, after_a_run.output("server")), "the end of the run in the log")
     output = after_a_run.output("server")
     assert re.search(r" INFO heart: run \S+ was submitted: study '.+', contact ", output)
     assert re.search(r" INFO heart: run \S+ began", output)
-    assert re.search(r" INFO heart: run \S+ finished after \d+ rounds and \d+ round trips; ", output)
 
 
 def test_the_engines_logs_have_no_warning_that_every_run_causes(after_a_run):

@@ -54,8 +54,12 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
         words = ("federation", "status", network.home, *options)
         return eventually(lambda: unpooled(*words, code=code), f"the state {code}")
 
-    unpooled("federation", "remove", network.home, "--older-than", "0")
+    def without_runs():  # of other tests, whose processes may still be ending
+        unpooled("federation", "remove", network.home, "--older-than", "0")
+        unpooled("federation", "status", network.home)
+
     network.wait_connected()
+    eventually(without_runs, "no run to be left")
     state = json.loads(status("--json", "--metrics", metrics, code=0).stdout)
     assert (state["code"], state["up"], state["problems"], state["runs"]) == (0, True, [], [])
     assert set(state["sites"].values()) == {"connected"}

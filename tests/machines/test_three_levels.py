@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -110,11 +111,28 @@ def assert_all_is_released(network):
     until(lambda: not network.strays(), "processes without a parent to end")
 
 
+@contextlib.contextmanager
+def killed_in_round(network, name, number, after=None):
+    """Kill a job's process once the run that begins meanwhile has finished a round.
+
+    The run goes on as soon as the last officer has approved, and their commands may take long to end.
+    """
+
+    def kill():
+        until(lambda: network.processes.get("run") is not after, "the run to be submitted")
+        network.at(number)
+        network.job_of(name).kill()
+
+    with ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill)
+        yield
+        killed.result()
+
+
 def test_the_page_with_a_relay_killed(three_levels, flat):
     network = three_levels
-    network.perform()
-    network.at(2)
-    network.job_of("north").kill()
+    with killed_in_round(network, "north", 2):
+        network.perform()
     network.finish("run")
     assert_as_flat(network.folder / "Country" / "run", flat)
     assert (network.folder / "Country" / "report.html").stat().st_size > 10_000
@@ -151,9 +169,9 @@ def test_the_page_with_secure_sums_and_a_relay_killed(performed):
     """Relays sum securely in the country's federation, and hospitals in their relay's."""
     network = performed
     before = {name: len(list(entries(network.member(name) / "log.jsonl"))) for name in RELAYS}
-    network.perform("Secure sums between machines")
-    network.at(1)
-    network.job_of("north").kill()
+    ended = network.processes["run"]
+    with killed_in_round(network, "north", 1, after=ended):
+        network.perform("Secure sums between machines")
     network.finish("run")
     files = [network.folder / "secure" / f"{name}.csv" for name in (*HOSPITALS, *LATER)]
     files[0].parent.mkdir()
