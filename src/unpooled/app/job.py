@@ -25,10 +25,10 @@ from unpooled.optimality.bounds import UNLIMITED
 from unpooled.optimality.parts import EFFORTS
 from unpooled.options.clustering import ClusteringChoices
 from unpooled.options.declaration import tuples
+from unpooled.options.remote_run import DEADLINE, EXPIRES, QUORUM, WAIT
 from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.protocol.algorithm import Algorithm
 
-EXPIRES = 30.0  # days until a study expires
 AUTO = tuple(range(1, 13))  # the k that -k auto compares
 PROTECTIONS = ("none", "summary", "raw")
 _MAX_DEADLINE, _MAX_DEADLINE_OVER_FILES = 86400, 30 * 86400  # seconds
@@ -42,9 +42,9 @@ class RemoteRunOptions:
     federation: str  # its folder; "" if the console of another program submits the job
     run: str  # name of the job in the federation
     sites: tuple[str, ...]
-    quorum: float = 0.5
-    deadline: float = 60.0  # seconds per exchange of messages
-    wait: float = 60.0  # seconds to wait for a server or sites that are not connected
+    quorum: float = QUORUM
+    deadline: float = DEADLINE  # seconds per exchange of messages
+    wait: float = WAIT  # seconds to wait for a server or sites that are not connected
     title: str = ""  # of the study that sites must approve; "": derived from the job
     purpose: str = ""
     contact: str = ""

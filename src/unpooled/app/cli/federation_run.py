@@ -13,9 +13,7 @@ from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.app.outputs import FolderOutput, beside_run, check, run_output, whole_folder
 from unpooled.errors import InputError
 from unpooled.options.declaration import flag
-
-EXPIRES = 30.0
-WAIT = 60.0
+from unpooled.options.remote_run import DEADLINE, EXPIRES, QUORUM, WAIT
 
 
 def _waiting(text: str, *names: str) -> Any:
@@ -94,8 +92,8 @@ def run(
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
     protect: Expected = "summary",
-    quorum: Quorum = 0.5,
-    deadline: Deadline = 60.0,
+    quorum: Quorum = QUORUM,
+    deadline: Deadline = DEADLINE,
     wait: Patience = WAIT,
     wait_approval: Approval = 0.0,
     files: Files = None,
@@ -171,8 +169,8 @@ def export_job(
     overwrite: Overwrite = False,
     protect: Expected = "summary",
     engine: Annotated[str, typer.Option(help="Engine of the job folder.")] = "nvflare",
-    quorum: Quorum = 0.5,
-    deadline: Deadline = 60.0,
+    quorum: Quorum = QUORUM,
+    deadline: Deadline = DEADLINE,
     wait_approval: Approval = 0.0,
     title: Title = "",
     purpose: Purpose = "",
