@@ -42,6 +42,7 @@ lint: $(STAMP)   ## style, prose, escaping, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/check_prose.py
 	$(BIN)/python tools/check_templates.py
+	$(BIN)/python tools/check_docstrings.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

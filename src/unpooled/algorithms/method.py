@@ -48,6 +48,12 @@ class Method(Message, Algorithm[Any], abstract=True):
         The share of the sites that answer in a round, or their number.
     min_cluster_size : int
         The minimum that the sites are known to use. The sites enforce their own.
+
+    Examples
+    --------
+    >>> from unpooled.algorithms import DWF
+    >>> DWF(k=3, max_rounds=50).with_restarts(4).k
+    3
     """
 
     method: ClassVar[str] = ""

@@ -143,6 +143,13 @@ class Result:
         The library of the tables.
     data : mapping or table
         The rows that were clustered, as ``cluster`` was given them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> result = cluster({"north": np.array([[0.0], [0.2], [9.0]])}, n_clusters=2)
+    >>> result.labels["north"].tolist()
+    [0, 0, 1]
     """
 
     def __init__(self, found: JobResult, library: str, data: object) -> None:

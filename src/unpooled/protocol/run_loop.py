@@ -67,6 +67,14 @@ class Run(Generic[S]):
         The name of the run, by which sites recognise its requests.
     closing : RoundRecord or None
         The question after the last round, e.g. for the final inertia.
+
+    Examples
+    --------
+    >>> from unpooled.algorithms import Lloyd
+    >>> from unpooled.federation import Simulation
+    >>> done = run(Lloyd(k=1), Simulation.from_rows({"north": np.array([[0.0], [9.0]])}))
+    >>> done.finished, len(done.history) - done.rounds
+    (True, 1)
     """
 
     state: S
@@ -139,6 +147,24 @@ def run(
     -------
     Run
         The last state and the history of all rounds.
+
+    Raises
+    ------
+    InputError
+        If the seed or the quorum cannot be used.
+    CheckpointError
+        If the checkpoint is of another run.
+    TooFewAnswersError
+        If fewer sites answer than the quorum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unpooled.algorithms import Lloyd
+    >>> from unpooled.federation import Simulation
+    >>> rows = {"north": np.array([[0.0], [9.0]]), "south": np.array([[0.2], [9.2]])}
+    >>> sorted(run(Lloyd(k=2), Simulation.from_rows(rows), seed=1).state.centers.round(2).tolist())
+    [[0.1], [9.1]]
     """
     sites = tuple(sorted(federation.sites))
     if not isinstance(seed, int | np.integer) or seed < 0:

@@ -141,6 +141,13 @@ def open_site(
         If the policy cannot be kept with this table.
     InputError
         If the table cannot be used, or the folder's files do not agree with each other.
+
+    Examples
+    --------
+    >>> from unpooled.site.policy import parse
+    >>> policy = parse('format = 1\\n[protect]\\nmode = "raw"')
+    >>> open_site("north", np.zeros((9, 2)), policy).name
+    'north'
     """
     policy = Policy() if policy is None else policy
     if policy.site.id and policy.site.id != name:

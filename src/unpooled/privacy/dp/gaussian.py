@@ -32,6 +32,8 @@ class Gaussian(Message):
         The most sites at which one person has a row. The budget then protects a person with one row at each
         of them.
 
+    Examples
+    --------
     >>> Gaussian(epsilon=1, lower=[0, 10], upper=[110, 80]).half.tolist()
     [55.0, 35.0]
     """
