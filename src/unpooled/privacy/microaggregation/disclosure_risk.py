@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.data.column_kinds import CATEGORY, EMPTY, Ordinal, has_cells, has_mean, kind_of
+from unpooled.data.column_kinds import CATEGORY, EMPTY, Ordered, has_cells, has_mean, kind_of
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
@@ -292,7 +292,7 @@ class _Attack:
 
     def is_ordinal(self, name: str) -> bool:
         """Whether the values of the column are positions of categories: an estimate is right or wrong."""
-        return isinstance(kind_of(self.summary.kinds[self.summary.index(name)]), Ordinal)
+        return isinstance(kind_of(self.summary.kinds[self.summary.index(name)]), Ordered)
 
     def is_number(self, name: str) -> bool:
         """Whether the table has the column's means, and not only those of 0 and 1."""
