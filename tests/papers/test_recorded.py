@@ -203,6 +203,13 @@ def test_what_the_page_of_garst_states_in_short():
             assert (
                 0.60 <= round(found[*at, "k-FED, k' = 16", "by site, authors' weights"] / pooled, 2) <= 0.91
             )
+    fig1 = ours("garst-fig1", "fig1")
+    informed = {what[0]: ari for what, ari in fig1.items() if what[3].startswith("k-FED, informed")}
+    assert sorted(f"{ari:.2f}" for ari in informed.values()) == ["0.87", "0.89", "0.90"]
+    for beta, ari in informed.items():
+        assert (
+            fig1[beta, "1", "50", "k-FED, k' = 16", "by site"] < ari < fig1[beta, "1", "50", "FKM", "by site"]
+        )
     fig4 = RECORD["garst-fig4"].tables["fig4"]
     sd = {line["method"]: float(line["ours_sd"]) for line in fig4 if line["ARI"] == "by site"}
     assert sd["unpooled"] < sd["FKM, our default"] < sd["FKM, means only"] < sd["FKM"]
