@@ -477,6 +477,14 @@ def test_a_folder_of_something_else_is_not_replaced_at_all(there):
     refused(there, *words, says="is not empty, and not a folder of comparisons")
 
 
+def test_a_folder_in_which_a_run_was_killed_before_it_began_counts_as_empty(there):
+    (there / "begun").mkdir()
+    for name in (".job.json.x1", ".unpooled.x2"):
+        (there / "begun" / name).write_bytes(b"{")
+    assert call(*fit(there), "--out", there / "begun") == (0, "")
+    assert not list((there / "begun").glob(".job.json.*"))
+
+
 def test_the_folder_of_a_release_is_replaced_only_with_overwrite(there):
     out = there / "released"
     words = ["release", there / "run", "--preset", "datashield", "--out", out]

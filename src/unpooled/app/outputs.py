@@ -148,7 +148,9 @@ def _check_folder(folder: FolderOutput, overwrite: bool) -> None:
     if not path.exists():
         _check_writable(path, path.parent, make_folders=True)
         return
-    if any(path.iterdir()):
+    # of a process that was killed while it wrote a file, or checked that it can
+    unfinished = (".unpooled.", *(f".{file.name}." for file in folder.files))
+    if any(not entry.name.startswith(unfinished) for entry in path.iterdir()):
         if not folder.own:
             raise InputError(f"{path} is not empty, and not {folder.what}")
         if not folder.resumed and not overwrite:
