@@ -106,6 +106,6 @@ def arguments_of(*groups: type[OptionGroup]) -> Iterator[tuple[str, Option, Any]
             yield declared.python or name, declared, declared.kind.default_in_python(defaults[name])
 
 
-def tuples(value: Any) -> Any:
+def tuples(value: object) -> Any:
     """Return the value of a field from its JSON, which has lists for tuples."""
     return tuple(map(tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

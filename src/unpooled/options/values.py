@@ -26,7 +26,7 @@ class TextValue:
     documented = "str or None"
     typed: Any = str  # of the command's option
 
-    def default_in_python(self, default: Any) -> Any:
+    def default_in_python(self, default: object) -> Any:
         """Return the default of the argument in Python, given that of the field."""
         return default
 
@@ -40,11 +40,11 @@ class TextValue:
             raise InputError(f"{argument} must be text or None, got {given!r}")
         return None if given is None else self.parsed(argument, given)
 
-    def texts(self, value: Any) -> list[str]:
+    def texts(self, value: object) -> list[str]:
         """Return the texts that the command reads back as this value."""
-        return [] if value is None else [value]
+        return [] if value is None else [str(value)]
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """Return the value as an argument in Python has it, which a file may hold."""
         return value
 
@@ -165,7 +165,7 @@ class OrdersValue(TextValue):
     several = True
     documented = "mapping or None"
 
-    def default_in_python(self, default: Any) -> Any:
+    def default_in_python(self, default: object) -> Any:
         return None
 
     def parsed(self, option: str, given: str) -> Any:
@@ -208,7 +208,7 @@ class SpellingsValue(TextValue):
     several = True
     documented = "mapping or None"
 
-    def default_in_python(self, default: Any) -> Any:
+    def default_in_python(self, default: object) -> Any:
         return None
 
     def parsed(self, option: str, given: str) -> Any:
@@ -269,7 +269,7 @@ class WordValue(TextValue):
 class OptionalWordValue(TextValue):
     """A text; None stands for "", which means none."""
 
-    def default_in_python(self, default: Any) -> Any:
+    def default_in_python(self, default: object) -> Any:
         return default or None
 
     def converted(self, argument: str, given: object) -> Any:
@@ -284,7 +284,7 @@ class PathValue(OptionalWordValue):
 
     typed = Path
 
-    def parsed(self, option: str, given: Any) -> Any:
+    def parsed(self, option: str, given: object) -> Any:
         return str(given)
 
 
@@ -298,7 +298,7 @@ class NumberValue(TextValue):
         self.optional = optional
         self.documented = f"{self.typed.__name__}{' or None' if optional else ''}"
 
-    def parsed(self, option: str, given: Any) -> Any:
+    def parsed(self, option: str, given: object) -> Any:
         return given
 
     def converted(self, argument: str, given: object) -> Any:
@@ -330,7 +330,7 @@ class SwitchValue(TextValue):
     documented = "bool"
     typed = bool
 
-    def parsed(self, option: str, given: Any) -> Any:
+    def parsed(self, option: str, given: object) -> Any:
         return bool(given)
 
     def converted(self, argument: str, given: object) -> Any:
@@ -389,7 +389,7 @@ class ScalesValue(TextValue):
 
     documented = "mapping or None"
 
-    def default_in_python(self, default: Any) -> Any:
+    def default_in_python(self, default: object) -> Any:
         return None
 
     def converted(self, argument: str, given: object) -> Any:
@@ -411,7 +411,7 @@ class BoundsValue(TextValue):
     several = True
     documented = "mapping or None"
 
-    def default_in_python(self, default: Any) -> Any:
+    def default_in_python(self, default: object) -> Any:
         return None
 
     def parsed(self, option: str, given: str) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.privacy.presets import PRESETS, preset
@@ -126,7 +126,7 @@ def _aligned(text: str) -> str:
     )
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)

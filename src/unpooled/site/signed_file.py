@@ -221,12 +221,12 @@ def _about(kind: str, header: FileHeader, ephemeral: str) -> bytes:
     return _canonical(_signed_values(kind, header, ephemeral, None))
 
 
-def _signed_values(kind: str, header: FileHeader, ephemeral: str, body: Any) -> dict[str, Any]:
+def _signed_values(kind: str, header: FileHeader, ephemeral: str, body: object) -> dict[str, Any]:
     values = {"unpooled": kind, "format": FORMAT, "header": header.to_json(), "ephemeral_key": ephemeral}
     return {**values, "body": body}
 
 
-def _canonical(values: Any) -> bytes:
+def _canonical(values: object) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 

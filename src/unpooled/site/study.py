@@ -219,5 +219,5 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -28,7 +28,7 @@ def to_onnx(model: Model) -> bytes:
     constants: list[Any] = []
     inputs: list[Any] = []
 
-    def constant(name: str, value: Any) -> str:
+    def constant(name: str, value: object) -> str:
         constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
