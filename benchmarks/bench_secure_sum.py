@@ -24,10 +24,9 @@ from unpooled.privacy.secure_sum.stage_messages import (
     AskUnmask,
     Participants,
     SumParameters,
-    asked,
 )
 from unpooled.privacy.secure_sum.sum_member import Member
-from unpooled.protocol.exchange import Part, RequestId, size
+from unpooled.protocol.exchange import Part, RequestId, parts_digest, size
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
 
 NUMBERS, SUMS = 1020, 10
@@ -67,7 +66,7 @@ class Bench:
         some = self.names[:: max(1, n // max(1, n // 4))][: min(n // 4, n - threshold_for(n))]
         dropped = set(some if request_id.round == SUMS - 1 else ())
         terms = SumParameters(
-            request_id, "e", self.participants.digest, self.names, threshold_for(n), asked(self.parts)
+            request_id, "e", self.participants.digest, self.names, threshold_for(n), parts_digest(self.parts)
         )
         stages, came = aggregate(terms, self.participants, keys, (0,)), None
         while True:

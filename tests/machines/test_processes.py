@@ -367,7 +367,7 @@ def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
         busy = Path(settings.folder) / "log.jsonl.busy"
         until(lambda: request_handover(Path(settings.folder)) or busy.exists(), "it to report that it works")
         monkeypatch.setattr("unpooled.site.session._HAND_OVER", 0.0)  # one that hangs is killed at once
-        monkeypatch.setattr("unpooled.site.log_handover.FRESH", PATIENCE)  # its next report may be late
+        monkeypatch.setattr("unpooled.site.log.FRESH", PATIENCE)  # its next report may be late
         monkeypatch.setattr(SiteSession, "_ask_for_log", counted)
         assert str(session.respond(b"anything")).startswith("not a message")
         assert len(asked) >= 5

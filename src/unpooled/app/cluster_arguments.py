@@ -13,7 +13,7 @@ from unpooled.options.clustering import ClusteringArguments, ClusteringChoices
 from unpooled.options.declaration import OptionGroup, arguments_of
 from unpooled.options.preparation import PreparationArguments, PreparationChoices
 from unpooled.options.reading import Reading, ReadingArguments
-from unpooled.options.summary_table import SummaryArguments, SummaryChoices
+from unpooled.options.summarizing import SummaryArguments, SummaryChoices
 from unpooled.options.values import SwitchValue, TextValue, WholeNumberValue
 
 _GROUPS: tuple[type[OptionGroup], ...] = (PreparationChoices, ClusteringChoices, SummaryChoices, Reading)

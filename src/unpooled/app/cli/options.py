@@ -14,7 +14,7 @@ from unpooled.options.clustering import ClusteringChoices
 from unpooled.options.declaration import MORE_HOW, MORE_PROTECT, READING, Option, OptionGroup, flag
 from unpooled.options.preparation import PreparationChoices
 from unpooled.options.reading import Reading
-from unpooled.options.summary_table import SummaryChoices
+from unpooled.options.summarizing import SummaryChoices
 from unpooled.options.values import SwitchValue, plain_name
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast

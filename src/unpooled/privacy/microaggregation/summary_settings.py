@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from unpooled.errors import InputError
-from unpooled.options.summary_table import SummaryChoices
+from unpooled.options.summarizing import SummaryChoices
 
 MIN_GROUP_SIZE = 3  # people in a group; with fewer the rule against a dominating person has no meaning
 DEFAULT_GROUP_SIZE = 5
