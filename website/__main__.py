@@ -1,8 +1,8 @@
 """``python -m website``: the documentation site, into build/site. Any warning or dead link is an error.
 
-The pages are the Markdown of the tree (pages_of_site.py), a reference from docstrings (reference.py), and
-pages that the package itself makes of the data that it ships: the report and the summary table of the heart
-example.
+The pages are the Markdown of the tree (pages_of_site.py), a reference from docstrings (reference.py) and from
+the help of the commands (commands.py), and pages that the package itself makes of the data that it ships: the
+report and the summary table of the heart example.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 from unpooled.app.cli import app
+from website.commands import write_commands
 from website.dead_links import dead_links
 from website.pages_of_site import ROOT, lay_out, navigation
 from website.reference import write_reference
@@ -92,6 +93,7 @@ def build(site: Path, url: str = "") -> list[Path]:
     docs = source / "docs"
     lay_out(docs)
     write_reference(docs / "reference")
+    write_commands(docs / "reference")
     shutil.copytree(HERE / "assets", docs / "assets", dirs_exist_ok=True)
     write_reports(docs / "reports")
     settings = SETTINGS.format(nav=_toml(navigation(docs)), url=json.dumps(url))

@@ -69,7 +69,7 @@ def write_reference(folder: Path) -> None:
         for module, name, thing in _imported(names):
             text.append(described(name, thing, f"from {module} import {name}"))
             first = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
-            rows.append(f"| [`{module}.{name}`]({file}.md#{name.lower()}) | {_plain(first)} |")
+            rows.append(f"| [`{module}.{name}`]({file}.md#{name.lower()}) | {plain(first)} |")
         (folder / f"{file}.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
     intro = (
         f"# Reference\n\nThe public names of `unpooled` {unpooled.__version__}; other modules may change.\n\n"
@@ -143,7 +143,7 @@ def markdown(doc: str) -> str:
             elif in_section:
                 out.append(_entries(piece))
             else:
-                out.append(_plain(piece))
+                out.append(plain(piece))
     return "\n\n".join(out)
 
 
@@ -153,13 +153,13 @@ def _entries(text: str) -> str:
     for line in text.splitlines():
         if line and not line[0].isspace():
             head, _, kind = line.partition(" : ")
-            items.append(f"- **{_plain(head)}**" + (f" ({_plain(kind)})" if kind else ""))
+            items.append(f"- **{plain(head)}**" + (f" ({plain(kind)})" if kind else ""))
         elif items:
-            items[-1] += (" " if items[-1].count("\n") else ": ") + _plain(line.strip()) + "\n"
+            items[-1] += (" " if items[-1].count("\n") else ": ") + plain(line.strip()) + "\n"
     return "\n".join(" ".join(item.split("\n")) for item in items)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Double backticks are code; what Markdown or HTML would read as markup is kept as it is."""
     parts = re.split(r"(``.*?``|`[^`]+`)", text)
     return "".join(

@@ -1,10 +1,12 @@
 """The site: built from the pages without a warning, whole, without dead links, fit for use in a browser."""
 
+import html
 import re
 
 import pytest
 from website.__main__ import build
 from website.check import browser, dead, faults_of, links_of, search_finds, served
+from website.commands import PAGES, commands_of
 from website.dead_links import dead_links
 from website.pages_of_site import for_site
 from website.reference import GROUPS, public_names
@@ -36,6 +38,15 @@ def test_every_public_name_has_its_place_in_the_reference(site):
     text = "".join((site / "reference" / f"{file}.html").read_text(encoding="utf-8") for file in GROUPS)
     for name in public_names():
         assert f'id="{name.rpartition(".")[2].lower()}"' in text, name
+
+
+def test_every_command_has_its_place_in_the_reference_with_all_its_options(site):
+    for file, (group, _) in PAGES.items():
+        text = html.unescape((site / "reference" / f"{file}.html").read_text(encoding="utf-8"))
+        for name, command in commands_of(group).items():
+            assert f'id="{name.replace(" ", "-")}"' in text, name
+            for option in command.params:
+                assert all(f"<code>{word}</code>" in text for word in option.opts if word[0] == "-"), name
 
 
 def test_dead_links_and_places_are_found(site, tmp_path):

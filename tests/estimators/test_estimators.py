@@ -86,6 +86,9 @@ def test_fitted_attributes(data, labels):
         "federatedkmeans1",
         "federatedkmeans2",
     ]
+    frame = model().set_output(transform="pandas").fit(data, sites=labels).transform(data)
+    assert list(frame.columns) == list(result.get_feature_names_out())
+    assert np.array_equal(frame.to_numpy(), result.transform(data))
 
 
 @pytest.mark.parametrize("seed", range(4))

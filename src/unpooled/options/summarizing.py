@@ -16,9 +16,9 @@ class SummaryChoices(OptionGroup):
         0,
         WholeNumberValue(),
         panel=PROTECT,
-        help="Minimum number of people in a group of the summary table (default 0: 5, or up to 11 for large "
-        "tables).",
-        doc="The fewest people in a group of a summary table; 0 derives it from the number of people.",
+        help="Minimum number of people in a group of the summary table (default 0: at least 5, more for many "
+        "people or columns).",
+        doc="The fewest people in a group of a summary table; 0 derives it from the people and columns.",
     )
     person: str = option(
         "",
