@@ -28,7 +28,7 @@ def lossy(self, data):
 
 SiteSession.respond = lossy
 """
-ROUNDS = 105
+ROUNDS = 55  # in 56 this run is over
 CUT = 3.0  # seconds; an answer usually takes a fraction of one
 
 
