@@ -304,7 +304,8 @@ def results_block(paper: str, experiments: Sequence[RecordedExperiment]) -> str:
     parts = [
         numbers_table(list(own.values())),
         *([f"{earlier}\n"] if (earlier := earlier_rows(list(own.values()))) else []),
-        "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%.\n",
+        "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%. "
+        "The others match, are inconclusive or are not judged.\n",
         *_shown(LAYOUTS[paper], tables),
     ]
     if "dual-tables" in tables:

@@ -368,10 +368,11 @@ def mistakes(folder):
         ([text, "-k", 2, "--out", good], "there is a file of that name"),
         ([good, "-k", 2, "--out", folder], "is not empty, and not the folder of a run"),
         ([lone, "-k", 2, "--missing", "drop"], "no column is left"),
+        ([good, "-k", 2, "--exclude", "x", "--outcomes", "x"], "--exclude and --outcomes both name x"),
     ]
 
 
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", range(26))
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path, number):
     words, says = mistakes(tmp_path)[number]
     before = sorted(tmp_path.rglob("*"))

@@ -33,10 +33,8 @@ def here(tmp_path, monkeypatch):
     for number, name in enumerate(("hospital-a.csv", "hospital-b.csv", "patients.csv")):
         ages = rng.choice([30, 70], 40) + rng.normal(0, 3, 40).round()
         rows = [f"P{number}-{i},{a:.0f},{rng.normal(130, 9):.0f}" for i, a in enumerate(ages)]
-        if name == "patients.csv":
-            rows = [f"{row},{'AB'[i % 2]}" for i, row in enumerate(rows)]
-        heads = "patient_id,age,pressure" + (",diagnosis" if name == "patients.csv" else "")
-        Path(name).write_text("\n".join([heads, *rows, ""]))
+        rows = [f"{row},{'AB'[i % 2]}" for i, row in enumerate(rows)]
+        Path(name).write_text("\n".join(["patient_id,age,pressure,diagnosis", *rows, ""]))
     return tmp_path
 
 

@@ -125,6 +125,11 @@ class Job(ClusteringChoices):
                 summary = dataclasses.replace(summary, study_columns=names)
                 names = tuple(f"log({name})" if name in log else name for name in names)
                 preparation_options = dataclasses.replace(preparation_options, columns=names)
+        if both := sorted({*preparation_options.outcomes} & {*reading.exclude}):
+            raise InputError(
+                f"--exclude and --outcomes both name {', '.join(both)}. An outcome never counts in the "
+                "distance. Leave it out of --exclude."
+            )
         begun = datetime.now(UTC).date().isoformat()
         job = cls(files, ks, reading, preparation_options, summary=summary, begun=begun, **settings)
         _ = job.algorithm  # raises InputError if the method refuses the settings

@@ -59,7 +59,7 @@ class PreparationChoices(OptionGroup):
         (),
         BoundsValue(),
         panel=COLUMNS,
-        help="Declared bounds: age=0:110; or policy.toml.",
+        help="Declared bounds: age=0:110,bmi=10:60; or policy.toml.",
         doc='The declared range of columns, which differential privacy needs: ``{"age": (0, 110)}``.',
     )
     missing: str = option(  # "auto": "keep" if many cells are missing, else "fill"

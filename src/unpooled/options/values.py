@@ -415,15 +415,19 @@ class BoundsValue(TextValue):
         return None
 
     def parsed(self, option: str, given: str) -> Any:
-        """Return the triple of a text; the column is "" if none is named.
+        """Return the triples of a text; the column is "" if none is named.
 
-        >>> BoundsValue().parsed("--bounds", "age=0:110"), BoundsValue().parsed("--bounds", "0:1")
-        ((('age', 0.0, 110.0),), (('', 0.0, 1.0),))
+        >>> BoundsValue().parsed("--bounds", "age=0:110,bmi=10:60"), BoundsValue().parsed("--bounds", "0:1")
+        ((('age', 0.0, 110.0), ('bmi', 10.0, 60.0)), (('', 0.0, 1.0),))
         """
+        return tuple(self._bound(option, one) for one in given.split(","))
+
+    @staticmethod
+    def _bound(option: str, given: str) -> tuple[str, float, float]:
         name, _, span = given.rpartition("=")
         low, _, high = span.partition(":")
         try:
-            return ((name.strip(), float(low), float(high)),)
+            return name.strip(), float(low), float(high)
         except ValueError:
             raise InputError(f"{option} must have the form column=low:high, got {given!r}") from None
 
@@ -444,7 +448,8 @@ class BoundsValue(TextValue):
         return {name: (low, high) for name, low, high in value}
 
     def in_python(self, argument: str, given: str) -> str:
-        column, equals, span = given.partition("=")
-        if not equals:
+        if "=" not in given:
             return super().in_python(argument, given)
-        return f'{argument}={{"{column}": ({span.replace(":", ", ")})}}'
+        bounds = [one.partition("=")[::2] for one in given.split(",")]
+        items = ", ".join(f'"{column}": ({span.replace(":", ", ")})' for column, span in bounds)
+        return f"{argument}={{{items}}}"

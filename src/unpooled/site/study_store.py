@@ -204,6 +204,7 @@ def record_decision(log: Log, site: SiteId, study: Study, decision: Decision) ->
         run=study.run[:100],
         title=study.title[:500],
         purpose=study.purpose[:500],
+        contact=study.contact[:200],
         by=decision.by,
         reason=decision.reason,
     )

@@ -80,7 +80,10 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
             f"{run.first[:19]} to {run.last[:19]} UTC: {counted(run.answers, 'answer')} in "
             f"{counted(len(run.rounds), 'round')}, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
-            *(f"Asked {times} times: {content} ({name})." for content, name, times in asked(run.questions)),
+            *(
+                f"Asked {'once' if times == 1 else f'{times} times'}: {content} ({name})."
+                for content, name, times in asked(run.questions)
+            ),
             *protection(run),
             *_refusals(run),
         ]

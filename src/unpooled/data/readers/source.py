@@ -220,7 +220,8 @@ class Column(TextColumn):
         if found is not None:
             raise InputError(
                 f"{self._source.path}, column {self.name}: {found:g} lies far from all other values; "
-                f"--na {self.name}={found:g} takes it as missing, --numbers {self.name} as a number"
+                f"--na {self.name}={found:g} takes it as missing, --na {found:g} does in all columns, "
+                f"--numbers {self.name} takes it as a number"
             )
         odd = texts.odd_numbers(self.name, values, self._counting) if self._whole else ""
         return odd or NUMBER

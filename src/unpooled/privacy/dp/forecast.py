@@ -102,7 +102,7 @@ class Forecast:
         return (
             f"the noise of epsilon = {self.epsilon:g} would obscure {self.k} clusters of {self.n:,.0f} rows: "
             f"n mu / k = {self.strength:.3g}, and below {_REFUSE:g} no cluster is found. {self.needed()} "
-            "(accept_noise runs it regardless)."
+            "(accept_noise=True, or the option --accept-noise, runs it regardless)."
         )
 
     def __str__(self) -> str:

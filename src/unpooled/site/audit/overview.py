@@ -189,7 +189,9 @@ def _numbers(asked: dict[str, Any], shapes: dict[str, list[int]]) -> int:
 def _decided(entry: dict[str, Any]) -> str:
     """A decision about a study, in a sentence."""
     why = f": {entry['reason']}" if entry.get("reason") else ""
-    what = f"{entry.get('title')} (run {entry.get('run')}, digest {str(entry.get('study'))[:16]})"
+    contact = entry.get("contact") or "not stated"
+    asked = f"asked by {entry.get('federation') or 'another program'}, contact {contact}"
+    what = f"{entry.get('title')}, {asked} (run {entry.get('run')}, digest {str(entry.get('study'))[:16]}),"
     return f"{str(entry.get('utc'))[:19]} UTC: {what} {entry.get('decision')} by {entry.get('by')}{why}"
 
 
