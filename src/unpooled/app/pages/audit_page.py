@@ -81,7 +81,7 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
             f"{counted(len(run.rounds), 'round')}, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
             *(
-                f"Asked {'once' if times == 1 else f'{times} times'}: {content} ({name})."
+                f"Asked {'once' if times == '1' else f'{times} times'}: {content} ({name})."
                 for content, name, times in asked(run.questions)
             ),
             *protection(run),
