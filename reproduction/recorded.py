@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reproduction.catalogue import NAMES, PAPERS
+from reproduction.catalogue import NAMES, PAPERS, find
 from reproduction.data_sources import Sources
 from reproduction.experiment import Experiment, Presentation, Results, Settings
 from reproduction.output import NUMBER_COLUMNS, FinishedExperiment, csv_table, in_words
@@ -341,7 +341,19 @@ def _shown(layouts: Sequence[Layout], tables: Tables) -> list[str]:
     return [f"{title}:\n\n{table}" for title, table in found if table]
 
 
-_BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.S)
+def experiments_table(experiments: Sequence[RecordedExperiment]) -> str:
+    """Return the table of docs/reproduce.md: what an experiment has, needs, writes, and how long it took."""
+    lines = [["experiment", "content", "its tables, as CSV", "runs", "CPU seconds", "needs in `--data`"]]
+    for e in experiments:
+        found = find(e.name)
+        tables = ", ".join(f"`{name}`" for name in e.tables)
+        needs = ", ".join(found.needs)
+        lines.append([f"`{e.name}`", found.title, tables, str(e.runs), str(e.seconds), needs])
+    return aligned_table(lines, 3)
+
+
+RESULTS = ("<!-- results -->", "<!-- end of results -->")
+EXPERIMENTS = ("<!-- experiments: python -m reproduction pages -->", "<!-- end -->")
 
 
 def pages(folder: Path = RECORD, docs: Path = DOCS) -> dict[Path, str]:
@@ -350,13 +362,21 @@ def pages(folder: Path = RECORD, docs: Path = DOCS) -> dict[Path, str]:
     found = {docs / "results.md": summary(experiments, items)}
     for paper in PAPERS:
         path = docs / "papers" / f"{paper}.md"
-        text, block = path.read_text(encoding="utf-8"), results_block(paper, experiments)
-        if not _BLOCK.search(text):
-            raise InputError(
-                f"{path} has no lines '<!-- results -->' and '<!-- end of results -->'. Add them."
-            )
-        found[path] = _BLOCK.sub(lambda match, block=block: f"{match[1]}{block}{match[2]}", text)  # type: ignore[misc]
+        found[path] = _with_block(path, RESULTS, results_block(paper, experiments))
+    path = docs / "reproduce.md"
+    found[path] = _with_block(path, EXPERIMENTS, experiments_table(experiments))
     return found
+
+
+def _with_block(path: Path, markers: tuple[str, str], block: str) -> str:
+    """Return a page with a block between its two markers."""
+    begin, end = markers
+    text = path.read_text(encoding="utf-8")
+    if begin not in text or end not in text.partition(begin)[2]:
+        raise InputError(f"{path} has no lines '{begin}' and '{end}'. Add them.")
+    before, _, rest = text.partition(f"{begin}\n")
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{block}{end}{after}"
 
 
 def write_pages(folder: Path = RECORD, docs: Path = DOCS) -> list[Path]:

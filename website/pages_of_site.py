@@ -33,11 +33,12 @@ PARTS: dict[str, list[str]] = {
     "Start": ["index.md", "install.md"],
     "Tutorials": [
         "tutorials/first-report.md",
-        "officer.md",
+        "tutorials/officer.md",
         "tutorials/federation.md",
         "tutorials/python.md",
     ],
     "How-to": [
+        "officer.md",
         "files.md",
         "choosing-k.md",
         "cluster.md",

@@ -1,4 +1,7 @@
-"""The officer's page as it is written: its commands run in their order; the run itself in one process."""
+"""The officer's tutorial as it is written: its commands run in their order; the run itself in one process.
+
+The officer's page quotes the risks of the tutorial's first table.
+"""
 
 import re
 import shlex
@@ -8,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pages import ROOT
+from tutorials import example_risks, with_risks
 from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.data import PreparationOptions
@@ -16,11 +20,11 @@ from unpooled.federation import LocalFederation
 from unpooled.privacy.presets import PRESETS
 from unpooled.protocol.run_loop import run
 from unpooled.site.open_site import open_site
-from unpooled.site.policy import load
 
 PAGE = (ROOT / "docs" / "officer.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs" / "tutorials" / "officer.md").read_text(encoding="utf-8")
 RELEASE = (ROOT / "docs" / "release.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TUTORIAL, re.M | re.S)
 CODES = ("--site-column", "site", "--exclude", "num,ca,thal", "--categorical", "cp,restecg,slope")
 
 
@@ -38,7 +42,7 @@ def here(tmp_path, monkeypatch):
 
 def between_processes(here):
     """Make what the section on the run leaves behind: answers in the logs, and the folder of the run."""
-    sites = [open_site(name, policy=load("policy.toml"), folder=here / name) for name in ("north", "south")]
+    sites = [open_site(name, folder=here / name) for name in ("north", "south")]
     run(
         Analysis(PreparationOptions(), (Lloyd(k=2, max_rounds=1, n_starts=1),)),
         LocalFederation(sites),
@@ -80,7 +84,7 @@ def test_the_commands_run_as_they_are_written(here):
             assert program == "unpooled"
             call(words)
             commands.append(" ".join(words[:2]))
-    assert {"site init", "site approve", "site log", "site dpia", "release run"} <= set(commands)
+    assert {"site review", "site approve", "site log", "site dpia", "release run"} <= set(commands)
     assert {"site summarize", "site erase"} <= set(commands)
     text = (here / "north" / "dpia.html").read_text()
     assert "approved by your name on" in text
@@ -92,6 +96,10 @@ def test_the_commands_run_as_they_are_written(here):
     assert len(files) == 9
     for name in files:
         assert (here / "release" / name).exists(), name
+
+
+def test_the_officers_page_quotes_the_risks_of_the_first_table(here):
+    assert with_risks(PAGE, example_risks()) == PAGE
 
 
 def test_the_commands_of_the_run_have_these_options(here):

@@ -35,7 +35,10 @@ def risk_sentences(risks: Risks) -> list[str]:
     half = risks.people // 2
     sentences = [
         f"These risks were measured on {risks.people:,} people of this site: {half:,} were made into a "
-        "summary table, and the others are controls. The difference between both is due to the table."
+        "summary table, and the others are controls. The difference between both is due to the table.",
+        "A risk is low if people in the table are found about as often as controls, and if membership "
+        f"inference finds at most {percent(MAX_FOUND)}. Otherwise make the table anew with larger groups "
+        "(--min-group-size), with fewer columns (--exclude), or with --diverse for a sensitive column.",
     ]
     sentences += [_attribute(one) for one in risks.attributes[:_NAMED]]
     membership = risks.membership
@@ -71,13 +74,8 @@ def _group_sizes(table: Table, settings: SummarySettings) -> list[str]:
     parts = []
     for one in sizes:
         costs = clustering_cost(table, replace(settings, min_group_size=one.min_group_size), _CLUSTERS)
-        price = [
-            f"{cost:.3f} ({k} clusters)" for k, cost in zip(_CLUSTERS, costs, strict=True) if cost == cost
-        ]
-        inertia = f", inertia {' and '.join(price)}" if price else ""
-        parts.append(
-            f"{one.min_group_size}: {percent(one.auc)} of pairs right, {percent(one.found)} found{inertia}"
-        )
+        prices = ("-" if cost != cost else f"{cost:.3f}" for cost in costs)
+        parts.append(f"{one.min_group_size}: {', '.join((percent(one.found), *prices))}")
     proposed = proposed_size(sizes)
     advice = (
         f"Proposal: --min-group-size {proposed}, the smallest of these sizes at which at most "
@@ -87,8 +85,8 @@ def _group_sizes(table: Table, settings: SummarySettings) -> list[str]:
         "or use differential privacy"
     )
     return [
-        f"Membership inference by minimum group size, with the inertia of a clustering over that from rows: "
-        f"{'; '.join(parts)}. {advice}."
+        "Membership inference by minimum group size: the share found, and the cost in accuracy (inertia of "
+        f"{' and of '.join(map(str, _CLUSTERS))} clusters over that from rows). {'; '.join(parts)}. {advice}."
     ]
 
 

@@ -22,6 +22,7 @@ from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.data.transforms import Number
 from unpooled.errors import InputError
+from unpooled.html.formatting import counted
 from unpooled.privacy.presets import Preset
 from unpooled.storage.file_format import FORMAT
 
@@ -59,9 +60,10 @@ def release(
     date = datetime.now(UTC).date().isoformat()
     entries, now = release_register.read(register), release_register.entry_of(result, preset, name, date)
     relations, warnings = release_register.relation(now, entries, preset)
-    if contents.certain:
+    if certain := len(contents.certain):
+        apply = "apply" if certain > 1 else "applies"
         warnings.append(
-            f"{len(contents.certain)} numbers apply to nobody, or to everybody of a cluster; the end of "
+            f"{counted(certain, 'number')} {apply} to nobody, or to everybody of a cluster; the end of "
             f"{CONTEXT} lists them. If such a number discloses something about people known to be in the "
             "cluster, redact it with --uncertain COLUMNS."
         )
