@@ -91,7 +91,7 @@ def test_every_command_has_an_example_that_a_test_runs():
     assert [file for file in LIVE.values() if not (MACHINES / file).exists()] == []
 
 
-def table(path, seed, people=120):
+def table(path, seed, people=60):
     draw = random.Random(seed)
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
@@ -115,7 +115,7 @@ def prepare(line, here):
     elif line.startswith("unpooled compare --suite"):
         Path("my-sets").mkdir()
         shutil.move("compared", "compared-files")
-        table(here / "my-sets" / "one.csv", 5)
+        table(here / "my-sets" / "one.csv", 5, people=30)
         text = (here / "my-sets" / "one.csv").read_text()
         (here / "my-sets" / "one.csv").write_text(text.replace("diagnosis", "class", 1))
     elif line.startswith("unpooled site export"):
