@@ -24,10 +24,11 @@ _NAMED = 5  # columns, the worst first
 def measured(table: Table, settings: SummarySettings) -> list[str]:
     """Measure the risks and the price of a summary table of these rows, and return them in sentences."""
     try:
-        sentences = risk_sentences(measure_risks(table, settings, settings.ungrouped))
+        risks = measure_risks(table, settings, settings.ungrouped)
     except TooFewPeopleError:
         return ["There are too few people to measure the risks: half of them must fill several groups."]
-    return [*sentences, *_group_sizes(table, settings), *_diversity_price(table, settings)]
+    sizes = _group_sizes(table, settings, risks.membership.min_group_size)
+    return [*risk_sentences(risks), *sizes, *_diversity_price(table, settings)]
 
 
 def risk_sentences(risks: Risks) -> list[str]:
@@ -36,9 +37,9 @@ def risk_sentences(risks: Risks) -> list[str]:
     sentences = [
         f"These risks were measured on {risks.people:,} people of this site: {half:,} were made into a "
         "summary table, and the others are controls. The difference between both is due to the table.",
-        "A risk is low if people in the table are found about as often as controls, and if membership "
-        f"inference finds at most {percent(MAX_FOUND)}. Otherwise make the table anew with larger groups "
-        "(--min-group-size), with fewer columns (--exclude), or with --diverse for a sensitive column.",
+        "A risk is low if the shares of people in the table and of controls are nearly equal, and if "
+        f"membership inference finds at most {percent(MAX_FOUND)}. Otherwise make the table anew: with "
+        "larger groups (--min-group-size), fewer columns (--exclude), or --diverse for a sensitive column.",
     ]
     sentences += [_attribute(one) for one in risks.attributes[:_NAMED]]
     membership = risks.membership
@@ -67,7 +68,8 @@ def _attribute(one: AttributeRisk) -> str:
     return sentence
 
 
-def _group_sizes(table: Table, settings: SummarySettings) -> list[str]:
+def _group_sizes(table: Table, settings: SummarySettings, in_use: int) -> list[str]:
+    """Return a sentence on the risk by minimum group size; it proposes none below the size in use."""
     sizes = membership_by_size(table, settings)
     if not sizes:
         return []
@@ -77,13 +79,16 @@ def _group_sizes(table: Table, settings: SummarySettings) -> list[str]:
         prices = ("-" if cost != cost else f"{cost:.3f}" for cost in costs)
         parts.append(f"{one.min_group_size}: {', '.join((percent(one.found), *prices))}")
     proposed = proposed_size(sizes)
-    advice = (
-        f"Proposal: --min-group-size {proposed}, the smallest of these sizes at which at most "
-        f"{percent(MAX_FOUND)} are found"
-        if proposed
-        else f"At each of these sizes more than {percent(MAX_FOUND)} are found: disclose fewer columns, "
-        "or use differential privacy"
-    )
+    few = f"at most {percent(MAX_FOUND)} are found"
+    if not proposed:
+        advice = (
+            f"At each of these sizes more than {percent(MAX_FOUND)} are found: disclose fewer columns, or "
+            "use differential privacy"
+        )
+    elif proposed > in_use:
+        advice = f"Proposal: --min-group-size {proposed}, the smallest of these sizes at which {few}"
+    else:
+        advice = f"{proposed} is the smallest of these sizes at which {few}; that of this table is {in_use}"
     return [
         "Membership inference by minimum group size: the share found, and the cost in accuracy (inertia of "
         f"{' and of '.join(map(str, _CLUSTERS))} clusters over that from rows). {'; '.join(parts)}. {advice}."
