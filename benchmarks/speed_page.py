@@ -10,7 +10,6 @@ import argparse
 import datetime
 import functools
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -66,7 +65,7 @@ def _one_fit(case: str) -> Cells:
     with threadpool_limits(1):
         ten, pooled = bench_default_fit.cpu(lambda: KMeans(k, n_init=10, random_state=0).fit(X))
         model = FederatedKMeans(k, random_state=0, n_threads=1).fit(X, sites=np.arange(len(X)) % 10)
-    seconds = [number(value) for value in (one["ours"], one["one"], ten, one["ours"] / one["one"])]
+    seconds = [number(value) for value in (one["ours"], one["peer"], ten, one["starts"])]
     inertia, exchanges = f"{model.inertia_ / pooled.inertia_:.4f}", f"{one['exchanges']:.0f}"
     return [case, *seconds, inertia, exchanges]
 
@@ -297,11 +296,6 @@ def _once(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def _processor() -> str:
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.processor()
-
-
 PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     (
         "The default fit",
@@ -351,7 +345,9 @@ def page(parts: Iterable[tuple[str, str, Callable[[], str]]] = PARTS) -> str:
         print(title, flush=True)
         found = make() or "Nothing was measured."
         text.append("\n\n".join(filter(None, (f"## {title}", about, found))))
-    where = f"{_processor()}, {os.cpu_count()} cores, kernels {kernels.BACKEND} ({kernels.ISA})"
+    where = (
+        f"{bench_default_fit.processor()}, {os.cpu_count()} cores, kernels {kernels.BACKEND} ({kernels.ISA})"
+    )
     head = (
         "# Speed\n\n"
         "`python -m benchmarks.speed_page` writes this page, with the peers in the same run; no number is "
