@@ -62,6 +62,18 @@ def test_images(k: int, weighted: bool, dtype: type) -> None:
     assert_close(each_kernel(case, native()), each_kernel(case, reference))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("d", "k"), [(2, 100), (5, 60), (11, 20), (24, 30)])
+def test_labels_kept_between_the_steps_of_a_kmeans(isa: str, d: int, k: int, weighted: bool) -> None:
+    """Whole numbers make ties and equal rows; more centres than distinct rows leave clusters empty."""
+    case = make_case(d, d=d, k=k, sites=4, rows=260, weighted=weighted)
+    for X in (case.X, np.round(case.X / 2), np.round(case.X).astype(np.float32)):
+        for plan in ((2, 40, 0), (1, 3, 12), (1, 40, 12)):
+            args = X, case.offsets, k, case.seeds, case.weights, *plan
+            found, expected = native().kmeans(*args, 1), reference.kmeans(*args, 1)
+            assert_close({str(plan): found}, {str(plan): expected})
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 6, 30])
 def test_many_steps_on_overlapping_clusters(d: int) -> None:
     rng = np.random.default_rng(d)

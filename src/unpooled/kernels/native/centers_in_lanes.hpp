@@ -236,7 +236,13 @@ UNPOOLED_INLINE double residual(const T* x, const double* c, int64_t d, double w
 
 template <class T>
 UNPOOLED_INLINE double sqdist(const T* x, const double* c, int64_t d) {
-    return residual<false, false>(x, c, d, 1.0, nullptr);
+    if (d >= W) return residual<false, false>(x, c, d, 1.0, nullptr);
+    double sum = 0;
+    for (int64_t t = 0; t < d; ++t) {
+        const double r = static_cast<double>(x[t]) - c[t];
+        sum = fma(r, r, sum);
+    }
+    return sum;
 }
 
 // The same to C centres at once, which are read together; each sum is in the order of sqdist().

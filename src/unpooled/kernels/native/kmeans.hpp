@@ -20,7 +20,7 @@ public:
     // Into zeros.
     void run(const Rows& rows, int64_t s, uint64_t seed, const KMeansPlan& plan, double* centers, double* mass,
              double* squares, double* inertia) {
-        site_.enter(rows, s);
+        site_.enter(rows, s, keep_labels(1, d_, k_) ? LABELLED_VALUES : LANE_VALUES);
         costs_.enter(site_.w, site_.n);
         const int64_t k = smaller(k_, costs_.positive());
         if (k == 0) return;

@@ -11,6 +11,7 @@ namespace UNPOOLED_ISA {
 
 constexpr int64_t CELL_DIMENSIONS = 4;    // up to which a row fits the registers, and a cluster's sums a cell
 constexpr int64_t LANE_VALUES = 1 << 15;  // of a site that stays in lanes: 256 KB, in the second cache
+constexpr int64_t LABELLED_VALUES = 1 << 18;  // of a site whose rows stay in lanes for k-means: 2 MB
 constexpr int64_t MANY_ROWS = 1024;       // from which the errors of single rows in float even out
 constexpr int64_t KEPT_VALUES = 1 << 21;  // of a site whose moved rows are kept: 8 MB
 constexpr int64_t MOST_PAIRED = 1024;     // rows between which all distances are taken: 8 MB
@@ -29,10 +30,18 @@ inline bool use_registers(int64_t d) { return d <= CELL_DIMENSIONS; }
 inline bool use_cells(int64_t d) { return d <= CELL_DIMENSIONS; }
 
 // Rows of one site: put in lanes once for all steps?
-inline bool keep_in_lanes(int64_t n, int64_t d) { return use_lanes(d) && n > 0 && n * d <= LANE_VALUES; }
+inline bool keep_in_lanes(int64_t n, int64_t d, int64_t values = LANE_VALUES) {
+    return use_lanes(d) && n > 0 && n * d <= values;
+}
 
 // Rows of one site: moved once for all local steps, or restarts (KeptRows in scores_in_lanes.hpp)?
 inline bool keep_moved(int64_t n, int64_t d) { return !use_lanes(d) && n * d <= KEPT_VALUES; }
+
+// K-means in RowSpace: labels and distances kept from step to step (kept_labels.hpp)? Few centres move in most steps, and
+// comparing with few of few columns costs no more than finding out what to compare.
+inline bool keep_labels(int64_t n, int64_t d, int64_t k) {
+    return k >= 20 && k * d >= 200 && keep_in_lanes(n, d, LABELLED_VALUES);
+}
 
 // Local steps: one of the four ways of steps.hpp.
 enum class StepsPath { CELLS, CACHED, MOVES, PLAIN };
@@ -76,6 +85,7 @@ inline const char* path_name(const char* stage, const Shape& s) {
         }
     }
     if (is("kmeans")) return use_pairs(s.n, s.d, s.k, s.plan) ? "PairSpace" : "RowSpace";
+    if (is("kmeans_step")) return keep_labels(s.n, s.d, s.k) ? "KeptLabels::relabel" : "Stepper::step";
     if (is("fuzzy")) {
         if (fuzzy_in_float(s.n, s.d)) return "FloatBlock::multiply";
         return use_lanes(s.d) ? "FuzzyBlock::distances_in_lanes" : "FuzzyBlock::distances_by_score";

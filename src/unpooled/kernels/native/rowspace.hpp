@@ -2,6 +2,7 @@
 // pairspace.hpp is the other way, for few rows in many dimensions; kmeans.hpp chooses. Both have the functions that
 // restarts_and_swaps.hpp calls.
 #pragma once
+#include "kept_labels.hpp"
 #include "restarts_and_swaps.hpp"
 
 namespace unpooled {
@@ -12,7 +13,9 @@ class RowSpace {
 public:
     RowSpace(int64_t k, int64_t d, bool weighted)
         : d_(d),
+          k_(k),
           stepper_(k, d, weighted),
+          kept_labels_(k, d, weighted),
           both_(1, k, d),
           tried_(k * d),
           found_(k * d),
@@ -29,6 +32,10 @@ public:
         closest_.resize(round_up(site.n, W));
         kept_ = keep_moved(site.n, d_) ? &moved_rows_ : nullptr;
         if (kept_) kept_->start(site.n, d_, block_rows(d_));
+        keeps_labels_ = keep_labels(site.n, d_, k_);
+        if (!keeps_labels_) return;
+        tried_rows_.room(site.n, k_);
+        found_rows_.room(site.n, k_);
     }
 
     void seed(int64_t k, Random& random) {
@@ -47,20 +54,24 @@ public:
             shrink(best);
         }
         narrow(used);
+        if (keeps_labels_) tried_rows_.start(used);
     }
 
     // The centres are in the end the means of the labels that are counted.
     double lloyd(int64_t max_iter) {
-        double* centers = tried_.get();
-        stepper_.step(*site_, centers, true, kept_);
+        step(true);
+        const double* known = nullptr;  // the squared distances, if the last step compared the rows with these centres
         for (int64_t iteration = 0; iteration < max_iter; ++iteration) {
             if (has_empty()) fill_empty();
-            stepper_.update(centers);
+            update();
             if (iteration + 1 == max_iter) break;
-            if (!stepper_.step(*site_, centers, false, kept_)) break;
+            if (step(false)) continue;
+            known = kept_sqdists();
+            break;
         }
         double inertia = 0;
-        for (int64_t i = 0; i < site_->n; ++i) inertia = fma(costs_->weight(i), row_sqdist(i), inertia);
+        for (int64_t i = 0; i < site_->n; ++i)
+            inertia = fma(costs_->weight(i), known ? known[i] : row_sqdist(i), inertia);
         return tried_inertia_ = inertia;
     }
 
@@ -68,16 +79,21 @@ public:
         found_used_ = used_;
         found_inertia_ = tried_inertia_;
         copy(found_.get(), tried_.get(), used_ * d_);
-        copy(found_mass_.get(), stepper_.mass.get(), used_);
-        copy(found_squares_.get(), stepper_.squares.get(), used_);
+        copy(found_mass_.get(), mass().get(), used_);
+        copy(found_squares_.get(), keeps_labels_ ? tried_rows_.squares.get() : stepper_.squares.get(), used_);
+        if (keeps_labels_) found_rows_.swap(tried_rows_);
     }
 
     void restore() {
         narrow(found_used_);
         copy(tried_.get(), found_.get(), used_ * d_);
+        if (keeps_labels_) tried_rows_.take(found_rows_, site_->n, used_);
     }
 
-    void replace(int64_t j, int64_t row) { take(row, tried_.get() + j * d_); }
+    void replace(int64_t j, int64_t row) {
+        take(row, tried_.get() + j * d_);
+        if (keeps_labels_) tried_rows_.replace(j);
+    }
 
     const double* weigh(int64_t* order) {
         narrow(found_used_);
@@ -108,6 +124,29 @@ public:
     }
 
 private:
+    // One Lloyd step without the update of the centres; gives whether a label changed.
+    bool step(bool first) {
+        if (!keeps_labels_) return stepper_.step(*site_, tried_.get(), first, kept_);
+        if (!kept_labels_.relabel(*site_, tried_.get(), used_, tried_rows_) && !first) return false;
+        kept_labels_.sum(*site_, tried_.get(), used_, tried_rows_);
+        return true;
+    }
+
+    void update() {
+        if (keeps_labels_)
+            kept_labels_.update(tried_.get(), used_, tried_rows_);
+        else
+            stepper_.update(tried_.get());
+    }
+
+    int64_t* labels() { return keeps_labels_ ? tried_rows_.labels.get() : stepper_.labels(); }
+    const int64_t* labels() const { return keeps_labels_ ? tried_rows_.labels.get() : stepper_.labels(); }
+    const double* kept_sqdists() const {
+        if (keeps_labels_) return tried_rows_.sqdist.get();
+        return site_->in_lanes() ? stepper_.sqdists() : nullptr;
+    }
+    const Buffer<double>& mass() const { return keeps_labels_ ? tried_rows_.mass : stepper_.mass; }
+
     void narrow(int64_t k) {
         used_ = k;
         stepper_.narrow(k);
@@ -186,28 +225,36 @@ private:
     }
 
     double row_sqdist(int64_t i) const {
-        return sqdist(site_->x + i * d_, tried_.get() + stepper_.labels()[i] * d_, d_);
+        return sqdist(site_->x + i * d_, tried_.get() + labels()[i] * d_, d_);
     }
 
     bool has_empty() const {
         for (int64_t j = 0; j < used_; ++j)
-            if (!(stepper_.mass[j] > 0)) return true;
+            if (!(mass()[j] > 0)) return true;
         return false;
     }
 
     void fill_empty() {
         cost_.resize(site_->n);
         for (int64_t i = 0; i < site_->n; ++i) cost_[i] = costs_->weight(i) * row_sqdist(i);
-        relocate(*costs_, used_, stepper_.labels(), cost_.get(), counts_.get(),
-                 [&](int64_t j, int64_t row) { take(row, tried_.get() + j * d_); });
-        stepper_.sum(*site_, tried_.get());
+        relocate(*costs_, used_, labels(), cost_.get(), counts_.get(), [&](int64_t j, int64_t row) {
+            take(row, tried_.get() + j * d_);
+            if (keeps_labels_) tried_rows_.relocate(j, row);
+        });
+        if (keeps_labels_)
+            kept_labels_.sum(*site_, tried_.get(), used_, tried_rows_);
+        else
+            stepper_.sum(*site_, tried_.get());
     }
 
-    int64_t d_, used_ = 0, found_used_ = 0;
+    int64_t d_, k_, used_ = 0, found_used_ = 0;
     double tried_inertia_ = 0, found_inertia_ = 0;
     const Site<T>* site_ = nullptr;
     Costs* costs_ = nullptr;
     Stepper<T> stepper_;
+    KeptLabels<T> kept_labels_;
+    bool keeps_labels_ = false;
+    KnownRows tried_rows_, found_rows_;
     KeptRows moved_rows_, *kept_ = nullptr;  // d > 24: for all restarts
     PackedCenters<T> both_;                  // for the nearest and the second nearest
     Buffer<double> tried_, found_, found_mass_, found_squares_;

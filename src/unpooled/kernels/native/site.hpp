@@ -18,13 +18,13 @@ public:
     const double* w = nullptr;
     int64_t n = 0, d = 0;
 
-    void enter(const Rows& rows, int64_t site) {
+    void enter(const Rows& rows, int64_t site, int64_t most_in_lanes = LANE_VALUES) {
         const int64_t begin = rows.offsets[site];
         n = rows.offsets[site + 1] - begin;
         d = rows.d;
         x = static_cast<const T*>(rows.x) + begin * d;
         w = rows.weights ? rows.weights + begin : nullptr;
-        in_lanes_ = keep_in_lanes(n, d);
+        in_lanes_ = keep_in_lanes(n, d, most_in_lanes);
         if (!in_lanes_) return;
         ld_ = round_up(n, W);
         lanes_.resize(ld_ * d);
@@ -118,6 +118,7 @@ public:
 
     int64_t* labels() { return labels_.get(); }
     const int64_t* labels() const { return labels_.get(); }
+    const double* sqdists() const { return sqdist_.get(); }  // after a step over rows in lanes
 
     // Assigns the site's rows to the centres and adds up their sums; the first step of a site also its inertia.
     // Gives whether a label differs from those of the step before. `kept`, if given, is filled by the first step.
