@@ -6,6 +6,7 @@ import pytest
 from helpers import blobs, inertia_of, pooled, split, watched
 from unpooled.algorithms import DWF, FKM, Fuzzy, KFed, Lloyd, Restarts, Robust
 from unpooled.algorithms.registry import METHODS
+from unpooled.algorithms.same_centers import distinct
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import InputError
 from unpooled.federation import Simulation
@@ -139,3 +140,26 @@ def test_a_wrapper_has_the_settings_of_its_method(wrap):
     method = Fuzzy(k=3, m=1.5, participation=0.5, min_cluster_size=7)
     wrapped = wrap(method)
     assert (wrapped.fuzzifier, wrapped.participation, wrapped.min_cluster_size) == (1.5, 0.5, 7)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("k", [1, 4, 30])
+def test_distinct_starts_are_those_whose_centres_are_not_all_near_an_earlier_one(k, both_ways):
+    rng = np.random.default_rng(k)
+    base = rng.normal(size=(3, k, 2))
+    # steps around the distance: some sets are near although their squared distances add up to more
+    sets = np.stack(
+        [rng.permutation(base[i % 3] + rng.normal(0, 0.01 + 0.005 * i, (k, 2))) for i in range(15)]
+    )
+    sets = np.concatenate([sets, np.repeat(base[:, :1], k, axis=1)])  # all centres near one of another set
+    kept = []
+    for i, own in enumerate(sets):
+        away = np.linalg.norm(own[:, None, None] - sets[kept], axis=-1) if kept else np.zeros((k, 0, 1))
+        near = (away.min(axis=2) <= 0.15).all(axis=0)
+        back = [
+            np.linalg.norm(other[:, None] - own, axis=-1).min(axis=1).max() <= 0.15 for other in sets[kept]
+        ]
+        if not (near & back if both_ways and kept else near).any():
+            kept.append(i)
+    assert np.flatnonzero(distinct(sets, 0.15, both_ways=both_ways)).tolist() == kept
+    assert 3 <= len(kept) < len(sets)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 
-from unpooled import kernels
 from unpooled.algorithms.method import Method, is_full
+from unpooled.algorithms.same_centers import distinct
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import State, Steps, Wrapper, WrapperState, together
 from unpooled.protocol.merge_questions import merged
@@ -81,8 +81,8 @@ class RestartRules(Message):
         if patience is not None:
             going &= stale < patience
         if self.duplicate_distance:
-            near = self.duplicate_distance * np.sqrt(lead / max(states[0].n, 1e-300))
-            going &= ~_repeated([state.centers for state in states], near)
+            distance = self.duplicate_distance * np.sqrt(lead / max(states[0].n, 1e-300))
+            going &= distinct(np.stack([state.centers for state in states]), distance, both_ways=True)
         return going
 
 
@@ -313,15 +313,3 @@ def _inertias(states: Sequence[State]) -> FloatArray:
 
 def _largest_movement(states: Sequence[State]) -> float:
     return max(float(s.movement) for s in states)
-
-
-def _repeated(centers: list[FloatArray], near: float) -> BoolArray:
-    """(R,) True where an earlier start has the same centres, in any order."""
-    out = np.zeros(len(centers), dtype=np.bool_)
-    for i in range(len(centers)):
-        out[i] = any(not out[j] and _alike(centers[i], centers[j], near) for j in range(i))
-    return out
-
-
-def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
-    return all(kernels.nearest(x, y).sqdist.max() <= near**2 for x, y in ((a, b), (b, a)))

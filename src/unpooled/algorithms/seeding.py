@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import kernels
+from unpooled.algorithms.same_centers import distinct
 from unpooled.errors import InputError
 from unpooled.protocol.algorithm import Steps, each, total
 from unpooled.protocol.messages import Question, SiteId
@@ -209,12 +210,9 @@ def _refined_on_sample(
         inertia = sums.inertia.sum(axis=1)
         order = np.argsort(inertia, kind="stable")
         gain, lead = lead - inertia[order[0]], inertia[order[0]]
-        near = 0.02 * np.sqrt(lead / max(float(sums.mass[order[0]].sum()), 1e-300))
-        moved, survivors = sums.means(centers, p), list[FloatArray]()
-        for i in order[inertia[order] <= (1 + _WORSE_ON_DRAW) * lead]:
-            if not any(_alike(moved[i], other, near) for other in survivors):
-                survivors.append(moved[i])
-        centers = np.stack(survivors)
+        distance = 0.02 * np.sqrt(lead / max(float(sums.mass[order[0]].sum()), 1e-300))
+        moved = sums.means(centers, p)[order[inertia[order] <= (1 + _WORSE_ON_DRAW) * lead]]
+        centers = moved[distinct(moved, distance)]
         if not gain > _GAIN_ON_DRAW * lead:
             break
     return centers
@@ -236,12 +234,12 @@ def _adaptive(
     centers = mean + sd * rng.standard_normal((sketches, first, len(mean)))
     # down: cell centres; up: totals per cell
     sums = yield from total(sites, ask(centers))
-    cells = [_cells(sums, centers, s, p) for s in range(sketches)]
+    cells = _cells(sums, centers, p)
     while first > 2 and min(c.mass.sum() for c in cells) < 0.5 * moments.n:
         first = max(2, first // 4)  # small sites suppress small cells: ask again for coarser ones
         centers = centers[:, :first]
         sums = yield from total(sites, ask(centers))
-        cells = [_cells(sums, centers, s, p) for s in range(sketches)]
+        cells = _cells(sums, centers, p)
     whole = Sketch(mean[None], np.array([moments.n]), np.array([moments.n * moments.variance.sum()]))
     cells = [c if len(c.mass) else whole for c in cells]
     for target in (min(2 * first, max_cells), max_cells):
@@ -249,22 +247,22 @@ def _adaptive(
         centers = _padded(proposals)
         # down: refined cell centres; up: totals per cell
         sums = yield from total(sites, ask(centers))
-        finer = [_cells(sums, centers, s, p) for s in range(sketches)]
+        finer = _cells(sums, centers, p)
         cells = [b if _still_visible(a, b, k) else a for a, b in zip(cells, finer, strict=True)]
     return _reduced(cells, k, count, mean, sd, rng)
 
 
-def _cells(sums: ClusterSums | ObservedSums, centers: FloatArray, s: int, p: int) -> Sketch:
-    """The cells of sketch ``s`` that hold at least p rows; a column that none of them has stays as drawn."""
-    mass, residual = sums.mass[s], sums.sums[s]
+def _cells(sums: ClusterSums | ObservedSums, centers: FloatArray, p: int) -> list[Sketch]:
+    """The cells of every sketch that hold at least p rows; a column that none of them has stays as drawn."""
+    mass, known, inertia = sums.mass, sums.known, sums.inertia
     keep = mass >= max(p, 1e-300)
-    known = sums.known[s][keep]
-    step = residual[keep] / np.where(known > 0, known, 1.0)
-    inertia = sums.inertia[s][keep]
-    lost = mass[keep] * (step**2).sum(axis=1) if known.shape[1] == 1 else (known * step**2).sum(axis=1)
+    step = sums.sums / np.where((known > 0) & keep[..., None], known, 1.0)
+    moved = step**2
+    lost = mass * moved.sum(axis=2) if known.shape[2] == 1 else (known * moved).sum(axis=2)
     scatter = inertia - lost
     scatter[scatter < 1e-12 * inertia] = 0.0  # equal rows: the rest is rounding error
-    return Sketch(centers[s][keep] + step, mass[keep], scatter)
+    cells = zip(centers + step, mass, scatter, keep, strict=True)
+    return [Sketch(m[large], n[large], s[large]) for m, n, s, large in cells]
 
 
 def _still_visible(before: Sketch, after: Sketch, k: int) -> bool:
@@ -286,12 +284,11 @@ def _refined(
     means, spread = cells.means, sd
     if axes is not None:
         means, spread = (cells.means - mean) @ axes, np.sqrt((sd[:, None] ** 2 * axes**2).sum(axis=0))
-    centers = [means[extra == 0]]
     total_variance = max(float((sd**2).sum()), 1e-300)
-    for j in np.flatnonzero(extra):
-        scale = np.sqrt(cells.scatter[j] / (cells.mass[j] * total_variance))
-        centers.append(means[j] + scale * spread * rng.standard_normal((extra[j] + 1, len(spread))))
-    flat = np.concatenate(centers)
+    split = np.repeat(np.arange(len(extra)), np.where(extra > 0, extra + 1, 0))  # a cell for every draw
+    scale = np.sqrt(cells.scatter[split] / (cells.mass[split] * total_variance))
+    drawn = means[split] + scale[:, None] * spread * rng.standard_normal((len(split), len(spread)))
+    flat = np.concatenate([means[extra == 0], drawn])
     return flat if axes is None else mean + flat @ axes.T
 
 
@@ -328,17 +325,14 @@ def _reduced(
         raise InputError(f"no cell of rows is disclosed: all are below the sites' minimum size (k={k})")
     axes = _axes(means, mass)
     flat = np.ascontiguousarray((means - mean) @ axes) if axes is not None else means
-    runs = _candidates(cells, flat, mass, k, count, rng)
-    runs = [_filled(c, k, flat, rng) for c in runs]
-    scores = _score(flat, mass, np.stack(runs))
+    candidates = _candidates(cells, flat, mass, k, count, rng)
+    runs = np.stack([_filled(c, k, flat, rng) for c in candidates])
+    scores = _score(flat, mass, runs)
     # rounded to 9 digits, so that floating-point error does not order equal scores
-    order = np.argsort(np.round(scores / (scores.max() + 1e-300), 9), kind="stable")
-    chosen: list[int] = []
+    runs = runs[np.argsort(np.round(scores / (scores.max() + 1e-300), 9), kind="stable")]
     scale = np.sqrt(scores.min() / mass.sum() + 1e-300) + 1e-9 * float(np.linalg.norm(sd))
-    for i in order:
-        if len(chosen) < count and not any(_alike(runs[i], runs[j], 0.02 * scale) for j in chosen):
-            chosen.append(int(i))
-    return np.stack([_lifted(runs[i], flat, means, mass) if axes is not None else runs[i] for i in chosen])
+    chosen: FloatArray = runs[distinct(runs, 0.02 * scale)][:count]
+    return chosen if axes is None else np.stack([_lifted(c, flat, means, mass) for c in chosen])
 
 
 def _axes(means: FloatArray, mass: FloatArray) -> FloatArray | None:
@@ -392,12 +386,6 @@ def _score(flat: FloatArray, mass: FloatArray, candidates: FloatArray) -> FloatA
     totals = kernels.totals(flat, np.array([0, len(flat)]), candidates, mass, threads=2)
     scores: FloatArray = totals.inertia[0].sum(axis=1)
     return scores
-
-
-def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
-    """True if these are the same centres, up to their order."""
-    _, sqdist = kernels.nearest(a, b)
-    return bool(np.sqrt(sqdist.max()) <= near)
 
 
 def _lifted(centers: FloatArray, flat: FloatArray, means: FloatArray, mass: FloatArray) -> FloatArray:
