@@ -136,8 +136,8 @@ class ClusteringChoices(OptionGroup):
         False,
         SwitchValue(),
         panel=PROTECT,
-        help="Secure aggregation: nobody sees the answer of a single site, and sites suppress no groups. "
-        "Needs at least 3 sites.",
+        help="Secure aggregation: of a site the coordinator reads its schema, and otherwise only sums over "
+        "sites, in which small groups are not suppressed. Needs at least 3 sites.",
         doc="Whether the coordinator reads only sums over sites (secure aggregation).",
     )
     exact_sums: bool = option(

@@ -248,7 +248,7 @@ def answer(
     ] = False,
     federation: FederationName = "",
 ) -> None:
-    """Answer the requests of a coordinator that are files in a folder, with files beside them.
+    """Answer the requests that a coordinator writes into a folder as files.
 
     The folder may be on a network share, synchronised, or on a stick. The site joined with the coordinator's
     key before.

@@ -326,7 +326,7 @@ def release(
     ] = None,
     uncertain: Annotated[
         str | None,
-        typer.Option(help="Columns of which a count of none or all of a cluster is suppressed."),
+        typer.Option(help="Columns in which a count of nobody or everybody in a cluster is redacted."),
     ] = None,
     register: Annotated[
         Path | None,

@@ -62,9 +62,7 @@ def summarize(
     ] = False,
     second_table: Annotated[
         str,
-        typer.Option(
-            help="Make a second table although there is one. Without the right text, the error names it."
-        ),
+        typer.Option(help="Make a second, unrelated table. The error message names the text to give here."),
     ] = "",
     allow_second_folder: AllowSecondFolder = False,
     keep_changed: Annotated[
