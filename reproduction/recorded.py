@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from reproduction.catalogue import NAMES, PAPERS, find
-from reproduction.data_sources import Sources
+from reproduction.data_sources import FILES, Sources
 from reproduction.experiment import Experiment, Presentation, Results, Settings
 from reproduction.output import NUMBER_COLUMNS, FinishedExperiment, csv_table, in_words
 from reproduction.result_store import Store
@@ -343,13 +343,13 @@ def _shown(layouts: Sequence[Layout], tables: Tables) -> list[str]:
 
 def experiments_table(experiments: Sequence[RecordedExperiment]) -> str:
     """Return the table of docs/reproduce.md: what an experiment has, needs, writes, and how long it took."""
-    lines = [["experiment", "content", "its tables, as CSV", "runs", "CPU seconds", "needs in `--data`"]]
+    lines = [["experiment", "content", "its tables, as CSV", "needs in `--data`", "runs", "CPU seconds"]]
     for e in experiments:
         found = find(e.name)
         tables = ", ".join(f"`{name}`" for name in e.tables)
-        needs = ", ".join(found.needs)
-        lines.append([f"`{e.name}`", found.title, tables, str(e.runs), str(e.seconds), needs])
-    return aligned_table(lines, 3)
+        needs = ", ".join(f"`{FILES[needed]}`" for needed in found.needs)
+        lines.append([f"`{e.name}`", found.title, tables, needs, str(e.runs), str(e.seconds)])
+    return aligned_table(lines, 4)
 
 
 RESULTS = ("<!-- results -->", "<!-- end of results -->")
