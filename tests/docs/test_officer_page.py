@@ -100,6 +100,8 @@ def test_the_commands_run_as_they_are_written(here):
 
 def test_the_officers_page_quotes_the_risks_of_the_first_table(here):
     assert with_risks(PAGE, example_risks()) == PAGE
+    linked = re.search(r"^> Linkability: .* for (\d+)% .* and for (\d+)% ", PAGE, re.M)
+    assert int(linked[1]) - int(linked[2]) > 5  # "High: by more, as here"
 
 
 def test_the_commands_of_the_run_have_these_options(here):
