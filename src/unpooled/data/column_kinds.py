@@ -16,6 +16,7 @@ class ColumnKind:
 
     text: str
     has_mean: ClassVar[bool] = False  # its cells are numbers, and groups and clusters have their mean
+    has_positions: ClassVar[bool] = False  # the numbers are positions: an estimate of one is right or wrong
     has_cells: ClassVar[bool] = False  # rows are clustered by it, and a summary table has cells of it
     suppressed: ClassVar[str] = ""  # why a summary table has no cells of such columns
     left_out: ClassVar[str] = ""  # why it looks like no measurement, and the option that uses it; {0}: name
@@ -48,6 +49,7 @@ class Ordered(Numeric):
     A column has their positions, from 0. Sites that state another order have a column of another kind.
     """
 
+    has_positions = True
     SIGN = " < "
 
     @property

@@ -82,7 +82,7 @@ def _odd_columns(summary: SummaryTable) -> list[str]:
     sentences = []
     for name, kind in zip(summary.names, map(kind_of, summary.kinds), strict=True):
         if kind.legend:
-            sentences.append(f"The means of {name} are of positions: {kind.legend}.")
+            sentences.append(f"In the means of {name}, {kind.legend}.")
     for text, kind in KINDS.items():
         named = [name for name, own in zip(summary.names, summary.kinds, strict=True) if own == text]
         if named and kind.suppressed:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.data.column_kinds import CATEGORY, EMPTY, Ordered, has_cells, has_mean, kind_of
+from unpooled.data.column_kinds import CATEGORY, EMPTY, has_cells, has_mean, kind_of
 from unpooled.data.summary_table import OTHER
 from unpooled.data.table import Table
 from unpooled.errors import TooFewPeopleError
@@ -139,7 +139,7 @@ def _attribute(name: str, attacks: "Sequence[_Attack]") -> AttributeRisk:
     right = np.mean([attack.attribute(name) for attack in there], axis=0)  # (attackers, 2)
     members, controls = right[right[:, 0].argmax()]
     guess, uniform = np.mean([attack.guess_and_uniform(name) for attack in there], axis=0)
-    number = attacks[0].is_number(name) and not attacks[0].is_ordinal(name)
+    number = attacks[0].is_number(name) and not attacks[0].has_positions(name)
     return AttributeRisk(name, float(members), float(controls), float(guess), float(uniform), number)
 
 
@@ -290,9 +290,9 @@ class _Attack:
         result: FloatArray = np.where(np.isnan(x), 0.0, out)
         return result
 
-    def is_ordinal(self, name: str) -> bool:
-        """Whether the values of the column are positions of categories: an estimate is right or wrong."""
-        return isinstance(kind_of(self.summary.kinds[self.summary.index(name)]), Ordered)
+    def has_positions(self, name: str) -> bool:
+        """Whether an estimate of a value of the column is right or wrong, and not near or far."""
+        return kind_of(self.summary.kinds[self.summary.index(name)]).has_positions
 
     def is_number(self, name: str) -> bool:
         """Whether the table has the column's means, and not only those of 0 and 1."""
@@ -311,7 +311,7 @@ class _Attack:
             for attacker, each in enumerate((weight, nearest)):
                 if self.is_number(name):
                     estimate = each @ self.summary.means[name] / np.maximum(each.sum(axis=1), 1e-300)
-                    correct = np.rint(estimate) == x if self.is_ordinal(name) else _close(estimate, x)
+                    correct = np.rint(estimate) == x if self.has_positions(name) else _close(estimate, x)
                 else:
                     share = self.counts(name) / np.maximum(known, 1.0)[:, None]
                     correct = (each @ share).argmax(axis=1) == x
@@ -324,7 +324,7 @@ class _Attack:
         there = self.values[name][0][~np.isnan(self.values[name][0])]
         if self.is_number(name):
             median = np.full(len(there), np.median(there))
-            guess = np.rint(median) == there if self.is_ordinal(name) else _close(median, there)
+            guess = np.rint(median) == there if self.has_positions(name) else _close(median, there)
             mean = self.summary.means[name]
             share = mean.min() >= 0 and mean.max() <= 1
             same = (mean == 0) | (mean == 1) if share else np.zeros(len(mean), dtype=np.bool_)
