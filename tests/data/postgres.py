@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -60,6 +59,8 @@ class Server:
 @contextlib.contextmanager
 def served() -> Iterator[Server]:
     """A server with the users postgres (no password) and reader (password secret), ended at the end."""
+    import pwd  # Unix only; pytest imports this file on every system
+
     programs = program()
     assert programs is not None
     home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # short, and open to another user
