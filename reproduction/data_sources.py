@@ -11,6 +11,7 @@ from unpooled.errors import InputError
 
 FILES = {
     "garst": "fedkmeans_synthetic.npz",
+    "garst-femnist": "fedkmeans_femnist.npz",
     "holzer": "dwf_synthetic.npz",
     "g2": "g2_dim2_original.npz",
     "mnist": "mnist_train_writers.npz",

@@ -15,10 +15,11 @@ import numpy as np
 
 from reproduction.authors_code import KFED_GARST
 from reproduction.data_sources import Sources
-from reproduction.experiment import Experiment, Plot, Presentation, Results, Settings
-from reproduction.garst_runs import DRAWN_ROUNDS, PAPER, K, perform
-from reproduction.plots import Line, bars, lines
+from reproduction.experiment import Experiment, Plot, Presentation, Results, Settings, seed_of
+from reproduction.garst_runs import DRAWN_ROUNDS, PAPER, K, data_of, perform
+from reproduction.plots import Line, bars, lines, scatter
 from reproduction.result_table import STORED, Published, ResultTable, Row, row
+from unpooled.data.examples.synthetic import GRID
 from unpooled.typing import FloatArray
 
 BETAS = (0.1, 1.0, 10.0)
@@ -59,6 +60,14 @@ def _settings(
         "method": method,
         **more,
     }
+
+
+def _picture(number: str, title: str, sources: Sources, settings: Settings, *, by_site: bool = True) -> Plot:
+    """A set in the colours of its sites, or the rows alone with the true centres."""
+    drawn = data_of(settings, np.random.default_rng(seed_of(settings, 0)), sources)
+    group = drawn.site if by_site else np.zeros_like(drawn.site)
+    svg = scatter(title, drawn.X, group, None if by_site else GRID)
+    return Plot(f"fig{number.replace(' ', '')}", f"Figure {number}: {title}", svg)
 
 
 # ---------------------------------------------------------------- figure 1
@@ -139,7 +148,8 @@ def _present_fig1(results: Results, sources: Sources, quick: bool) -> Presentati
 
         best = max(LOCAL, key=lambda k: float(values("k-FED", "ARI by site", k_local=k).mean()))
         informed = values("k-FED", "ARI by site", k_local=best)
-        rows.append(row((*head, f"k-FED, informed: k' = {best}", "by site"), informed))
+        if np.isfinite(informed).all():  # otherwise the best k' is not known
+            rows.append(row((*head, f"k-FED, informed: k' = {best}", "by site"), informed))
         for method in ("k-FED, algorithm 2", "FKM, means only", "FKM, our default", "unpooled"):
             rows.append(row((*head, method, "by site"), values(method, "ARI by site")))
         rows.append(row((*head, "unpooled", "all rows"), values("unpooled", "ARI")))
@@ -156,7 +166,12 @@ def _present_fig1(results: Results, sources: Sources, quick: bool) -> Presentati
         lengths, errors = np.array([r.ours for r in here]), np.array([r.error for r in here])
         svg = bars(f"ARI, beta {beta:g}", names, lengths, errors, marks)
         drawn.append(Plot(f"fig1-beta{beta:g}", f"Figure 1 b: ARI, beta {beta:g}", svg))
-    return Presentation((table,), tuple(drawn), NOTES)
+    pooled = _settings(sources, "central", BETAS[0], 1.0)
+    sets = [_picture("1 a", "rows and true centres", sources, pooled, by_site=False)]
+    for panel, beta in zip("cde", BETAS, strict=False):
+        settings = _settings(sources, "central", beta, 1.0)
+        sets.append(_picture(f"1 {panel}", f"rows by site, beta {beta:g}", sources, settings))
+    return Presentation((table,), (*sets, *drawn), NOTES)
 
 
 # ---------------------------------------------------------------- figure 3
@@ -206,6 +221,12 @@ def _present_fig3(results: Results, sources: Sources, quick: bool) -> Presentati
         figures.append(
             Plot(f"fig3-rounds-beta{beta:g}", f"Figure 3 d-f: FKM over the rounds, beta {beta:g}", svg)
         )
+    for rows_of_cluster in (ROWS[0], ROWS[-1]):
+        for noise in (NOISES[0], NOISES[-1]):
+            settings = _settings(sources, "central", BETAS[0], noise, rows_of_cluster)
+            title = f"{rows_of_cluster} rows of a cluster, noise {noise:g}"
+            number = f"2 {rows_of_cluster}-{noise:g}"
+            figures.append(_picture(number, title, sources, settings, by_site=False))
     return Presentation((table,), tuple(figures), NOTES)
 
 
@@ -302,7 +323,8 @@ def _present_fig4(results: Results, sources: Sources, quick: bool) -> Presentati
     marks = np.array([r.published.value if r.published is not None else np.nan for r in rows])
     names = [", ".join(r.what) for r in rows]
     svg = bars("ARI", names, np.array([r.ours for r in rows]), np.array([r.error for r in rows]), marks)
-    return Presentation((table,), (Plot("fig4", "Figure 4 b: ARI", svg),), FIGURE_4_NOTES)
+    data = _picture("4 a", "rows by site", sources, _variable(sources, "central"))
+    return Presentation((table,), (data, Plot("fig4", "Figure 4 b: ARI", svg)), FIGURE_4_NOTES)
 
 
 EXPERIMENTS = (

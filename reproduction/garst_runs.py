@@ -35,7 +35,8 @@ K, ROUNDS = 16, 100
 DRAWN_ROUNDS = (0, 1, 2, 5, 10, 20, 50, 100)  # rounds whose ARI figure 3 shows
 
 
-def _data(settings: Settings, rng: np.random.Generator, sources: Sources) -> PartitionedData:
+def data_of(settings: Settings, rng: np.random.Generator, sources: Sources) -> PartitionedData:
+    """Return the set of a figure: the authors', or one that is drawn."""
     if settings["data"] != "generated":
         stored, key = sources.arrays("garst"), _key(settings)
         X, y, client = (stored[f"{key}_{part}"] for part in ("X", "y", "client"))
@@ -56,7 +57,7 @@ def last_sizes(settings: Settings, number: int, sources: Sources) -> FloatArray 
     if "beta" not in settings:
         return None
     last: Settings = {"data": settings["data"], "beta": 10.0, "noise": 1.5, "rows": 200}
-    of_last = _data(last, np.random.default_rng(seed_of({**last, "last": True}, number)), sources)
+    of_last = data_of(last, np.random.default_rng(seed_of({**last, "last": True}, number)), sources)
     return np.bincount(of_last.site).astype(np.float64)
 
 
@@ -100,7 +101,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
     for number in runs:
         # all methods see the same set in the same run
         seen: Settings = {key: settings[key] for key in ("beta", "noise", "rows") if key in settings}
-        drawn = _data(settings, np.random.default_rng(seed_of(seen, number)), sources)
+        drawn = data_of(settings, np.random.default_rng(seed_of(seen, number)), sources)
         rng = np.random.default_rng(seed_of(settings, number))
         if method == "FKM":
             rounds = list(round_by_round(from_records(drawn, K, rng), drawn.sites(), seed_from(rng)))

@@ -83,7 +83,8 @@ def csv_table(table: ResultTable) -> str:
     rows: list[list[object]] = [[*table.heads, *NUMBER_COLUMNS]]
     for r in table.rows:
         given = r.published
-        published = (given.value, given.sd or "", given.provenance) if given is not None else ("", "", "")
+        value = f"{given.value:.{given.digits}f}" if given is not None else ""  # with the digits of the paper
+        published = (value, given.sd or "", given.provenance) if given is not None else ("", "", "")
         known = r.judged and r.chance is None
         tested = (
             [f"{x:.6g}" for x in (r.degrees_of_freedom, r.half_interval, r.detectable)] if known else [""] * 3
@@ -172,7 +173,9 @@ def write(done: FinishedExperiment, folder: Path) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     for table in done.presented.tables:
         write_atomically(into / f"{table.name}.csv", csv_table(table).encode())
-    for figure in done.presented.figures:
+    drawn = tuple(figure for figure in done.presented.figures if figure.svg)  # not those without any point
+    done = replace(done, presented=replace(done.presented, figures=drawn))
+    for figure in drawn:
         write_atomically(into / f"{figure.name}.svg", standalone_svg(figure.svg).encode())
     path = into / f"{done.experiment.name}.md"
     write_atomically(path, (markdown(done, figures=".")).encode())

@@ -1,4 +1,4 @@
-"""Figures: lines with a band, and bars beside published marks."""
+"""Figures: lines with a band, bars beside published marks, and rows of two columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled.html.svg import Plane, drawing, line, tag, text, ticks
-from unpooled.typing import FloatArray
+from unpooled.typing import FloatArray, IntArray
 
 _WIDTH, _HEIGHT = 460.0, 300.0
 
@@ -72,8 +72,41 @@ def lines(
     return drawing(_WIDTH, _HEIGHT + below, [*parts, *_legend(given, plane.bottom + 54)], title)
 
 
+def scatter(title: str, X: FloatArray, group: IntArray, centers: FloatArray | None = None) -> str:
+    """Return rows of two columns as SVG, in the colour of their group, with a cross at each centre."""
+    shown = X if centers is None else np.concatenate([X, centers])
+    low, high = shown.min(axis=0), shown.max(axis=0)
+    edge = 0.03 * (high - low)
+    spans = [(float(a), float(b)) for a, b in zip(low - edge, high + edge, strict=True)]
+    plane = Plane(spans[0], spans[1], (_WIDTH, _WIDTH), (34, 16, 46, 48))
+    parts = plane.axes(ticks(*plane.x, 6), ticks(*plane.y, 6), "")
+    for i in np.unique(group).tolist():
+        rows = "".join(f"M{x:.1f},{y:.1f}h0" for x, y in (plane.at(*at) for at in X[group == i].tolist()))
+        style = "fill:none;stroke-width:3;stroke-linecap:round"
+        parts.append(tag("path", d=rows, class_=f"c{i % 8}", style=style))
+    for at in [] if centers is None else centers.tolist():
+        x, y = plane.at(*at)
+        cross = f"M{x - 7:.1f},{y - 7:.1f}l14,14m0,-14l-14,14"
+        parts.append(tag("path", d=cross, class_="axis", style="fill:none;stroke-width:3"))
+    return drawing(_WIDTH, _WIDTH, parts, title)
+
+
+PUBLISHED = "bar: ours, with one standard error; dashed: published"
+
+
+def counts(title: str, names: Sequence[str], values: IntArray) -> str:
+    """Return a bar for each name as long as its number of rows, as SVG."""
+    nothing = np.zeros(len(values))
+    return bars(title, names, values.astype(np.float64), nothing, nothing + np.nan, note="number of rows")
+
+
 def bars(
-    title: str, names: Sequence[str], values: FloatArray, errors: FloatArray, published: FloatArray
+    title: str,
+    names: Sequence[str],
+    values: FloatArray,
+    errors: FloatArray,
+    published: FloatArray,
+    note: str = PUBLISHED,
 ) -> str:
     """Return a bar for each name with its error, and a mark at the published number (nan: none), as SVG."""
     height = 40 + 26 * len(names) + 40
@@ -99,7 +132,6 @@ def bars(
         if np.isfinite(published[i]):
             at = plane.at(float(published[i]), 0)[0]
             parts.append(line((at, y - 3), (at, y + 19), "mark"))
-    note = "bar: ours, with one standard error; dashed: published"
     parts.append(text((plane.left + plane.right) / 2, plane.bottom + 34, note, "name", "middle"))
     return drawing(_WIDTH, height, parts, title)
 

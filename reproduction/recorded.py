@@ -229,9 +229,8 @@ def summary(experiments: Sequence[RecordedExperiment], items: Sequence[Line]) ->
     return f"""# Results: the papers, recomputed
 
 This page summarises what was recomputed of the five papers behind the methods. `python -m reproduction
-all --record` writes it from runs; no number on it is typed. Each paper has a page: what it proposes, what
-we run, what differs, and what we found. See [the papers, recomputed](reproduce.md) for the command, the
-data and the statistics.
+all --record` writes it; no number on it is typed. Each paper has a page: what it proposes, what we run, what
+differs, and what we found. See [recompute](reproduce.md) for the command, the data and the statistics.
 
 ## Every item of the papers
 
@@ -240,9 +239,9 @@ each is a line of `reproduction/items.csv`, with its verdict, its place in this 
 the difference or the reason.
 
 {items_table(items)}
-- *faithful*: as in the paper, or beyond it;
-- *differs, stated*: the page of the paper or of the method states the difference;
-- *missing*: not built or not run; the line has the reason;
+- *faithful*: as in the paper, or beyond it; of a table, a figure or a claim, ours agrees up to chance;
+- *differs, stated*: the page of the paper states the difference;
+- *missing*: not built or not run; the page of the paper has the reason;
 - *impossible here*: the paper's data or results are not available.
 
 An item with several parts counts by its worst part.
@@ -267,7 +266,8 @@ published ones, such as a share that follows from a mean, are marked *derived* a
 {others} have no published number that can be judged: see the pages of the papers.
 
 *Rows not run* are configurations that take long and have not been computed yet; the same command continues
-with them. All experiments together took {hours:.1f} CPU hours. The tables with every number are CSV files,
+with them. All experiments together took {hours:.1f} CPU hours; a repetition may need half or twice as long,
+depending on the machine and its load. The tables with every number are CSV files,
 `reproduction/results/EXPERIMENT/TABLE.csv`: the published number, its standard deviation and provenance, the
 result of the authors' own code if we could run it, ours with its standard deviation and number of runs, the
 half-width of the 95% confidence interval of the difference, the smallest detectable difference as a share
@@ -301,11 +301,13 @@ def results_block(paper: str, experiments: Sequence[RecordedExperiment]) -> str:
     """Return what a paper's page has between its markers: counts, tables, differences and notes."""
     own = {e.name: e for e in experiments if e.name in PAPERS[paper].experiments}
     tables = {name: e.tables for name, e in own.items()}
+    shown = "".join(_shown((*LAYOUTS[paper], *OURS[paper]), tables))
+    unpooled = " *unpooled* is the default of this package." if "unpooled" in shown else ""
     parts = [
         numbers_table(list(own.values())),
         *([f"{earlier}\n"] if (earlier := earlier_rows(list(own.values()))) else []),
         "### The paper's tables\n\nEach cell is published / ours; * marks a number that differs at 5%. "
-        "The others match, are inconclusive or are not judged.\n",
+        f"The others match, are inconclusive or are not judged.{unpooled}\n",
         *_shown(LAYOUTS[paper], tables),
     ]
     if "dual-tables" in tables:

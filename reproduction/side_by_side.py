@@ -46,7 +46,7 @@ class Layout:
                     continue
                 row = (*([label] if len(self.tables) > 1 else []), *(line[head] for head in self.rows))
                 column = tuple(line[head] for head in self.columns)
-                digits[column] = max(digits.get(column, 0), len(line["published"].partition(".")[2]))
+                digits[column] = max(digits.get(column, 0), _places(line["published"]))
                 cells.setdefault(row, {})[column] = line
         if not cells:
             return ""
@@ -70,9 +70,14 @@ class Layout:
             return ABSENT
         if self.show == "ours":
             return f"{float(line['ours']):.{OUR_DIGITS}g}"
-        published = f"{float(line['published']):.{digits}f}" if line["published"] else ABSENT
-        mark = "*" if line["verdict"].startswith("differs") else ""
-        return f"{published} / {float(line['ours']):.{digits or OUR_DIGITS}f}{mark}"
+        published, mark = line["published"], "*" if line["verdict"].startswith("differs") else ""
+        places = _places(published) if published else digits
+        return f"{published or ABSENT} / {float(line['ours']):.{places or OUR_DIGITS}f}{mark}"
+
+
+def _places(number: str) -> int:
+    """The number of digits after the point."""
+    return len(number.partition(".")[2])
 
 
 _MEANS = {"of runs": ("mean",)}
@@ -87,7 +92,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
                ("rows of a cluster", "beta", "noise"), ("method",)),
         Layout("ARI if sites have 16, 1, 3, 10 and 7 clusters (figure 4)", "garst-fig4", {"fig4": ""},
                ("method",), ("ARI",)),
-        Layout("FEMNIST, other writers than the paper's (figure 5)", "garst-fig5", {"fig5": ""},
+        Layout("FEMNIST (figure 5)", "garst-fig5", {"fig5": ""},
                ("method",), ("score",), show="both"),
     ),
     "holzer": tuple(
@@ -234,7 +239,7 @@ def spread(published: str, published_runs: int, ours: str, runs: int) -> Spread:
 def _rounded(text: str) -> tuple[float, float]:
     """The interval of the numbers that round to ``text``."""
     mantissa, _, power = text.partition("e")
-    half = 0.5 * 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+    half = 0.5 * 10.0 ** (int(power or 0) - _places(mantissa))
     return float(text) - half, float(text) + half
 
 

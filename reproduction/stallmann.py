@@ -17,7 +17,8 @@ from reproduction.authors_code import FFCM
 from reproduction.common import final_centers as run_to_end
 from reproduction.common import seed_from
 from reproduction.data_sources import Sources
-from reproduction.experiment import Experiment, Numbers, Presentation, Results, Settings, seed_of
+from reproduction.experiment import Experiment, Numbers, Plot, Presentation, Results, Settings, seed_of
+from reproduction.plots import scatter
 from reproduction.result_table import Published, ResultTable, Row, row
 from unpooled.algorithms import Fuzzy
 from unpooled.data.examples import synthetic
@@ -207,7 +208,37 @@ def _present_cases(results: Results, sources: Sources, quick: bool) -> Presentat
             rows.append(row((name, "unpooled", label), results.values(best, what), digits=2))
     heads = ("case", "method", "score")
     table = ResultTable("cases", "Cases 1-3: knowledge gap and SSE (mean of runs)", heads, tuple(rows))
-    return Presentation((table,), (), NOTES)
+    return Presentation((table,), _pictures(), NOTES)
+
+
+def _pictures() -> tuple[Plot, ...]:
+    """Figures 1 to 3: the rows of the first run by true cluster, and the centres found.
+
+    In figure 1 clients are alone; the centres of clients in figures 2 and 3 are those of avg1 and avg2.
+    """
+    found = []
+    for number, name, method in (
+        ("1", "case 2", "central"),
+        ("2", "case 1", "avg1"),
+        ("3", CASES[2], "avg2"),
+    ):
+        case = drawn(name, seed_of({"case": name}, 0))
+        X, y, k = case.rows.X, case.rows.y, len(case.true)
+
+        def centers_of(sites: dict[str, FloatArray], how: str, case: Case = case) -> FloatArray:
+            return final_centers(sites, len(case.true), case.m, how, 0, _rounds(False))
+
+        panels = [("all clients", np.ones(len(X), bool), centers_of({"all": X}, "central"))]
+        together = None if method == "central" else centers_of(case.rows.sites(), method)
+        for i in np.unique(case.rows.site).tolist():
+            here = case.rows.site == i
+            centers = centers_of({"alone": X[here]}, method) if together is None else together
+            panels.append((f"client {i + 1}", here, centers))
+        for who, here, centers in panels:
+            title = f"{name}: rows of {who}, {k} centres"
+            svg = scatter(title, X[here], y[here], centers)
+            found.append(Plot(f"fig{number}-{who.replace(' ', '-')}", f"Figure {number}: {title}", svg))
+    return tuple(found)
 
 
 EXPERIMENTS = (

@@ -207,9 +207,7 @@ def _notes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
     return (
         "The root mean squared difference of the mean distance from the points of the pictures is "
         f"{decay:.3f} if alpha is a decaying rate, and {momentum:.3f} if it is a rate and a momentum. "
-        "Neither gives all points. The pictures also disagree with each other: figures 4 b and 5 a have the "
-        "setting C = 0.1, E = 1, beta = 0.1 in common, at 0.191 and 0.250. The program that drew them is not "
-        "in the authors' repository. The cause is open.",
+        "The cause is open: the program that drew the pictures is not in the authors' repository.",
         "Federated k-means is better than central k-means only if the latter starts at random "
         f"({random:.3f}): k-means++ with ten restarts reaches {fair:.3f}.",
     )

@@ -1,6 +1,7 @@
 """Triebe & Rajagopal, figures 6 and 7: the centres over the rounds of central and federated k-means.
 
-The figures have one run each and no number. The caption of figure 7 does not give C: it is 0.1 here. The
+The figures have one run each and no number. The caption of figure 7 does not give C: it is 0.1, as in the
+name of the picture's file (ourownstory/federated_kmeans, results/stats_progress_C0-1_T200_E1_lrc1.png). The
 first run is drawn, and the mean distance of a row to its centre after some rounds is recorded over ten runs.
 """
 
@@ -80,7 +81,10 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presentation:
     return Presentation((table,), tuple(drawn), NOTES)
 
 
-NOTES = ("The figures have no number. Figure 7 does not give the share of sites in a round: C is 0.1 here.",)
+NOTES = (
+    "The figures have no number. The caption of figure 7 does not give the share of sites in a round: C is "
+    "0.1, as in the name of the picture's file in the authors' repository.",
+)
 
 EXPERIMENTS = (
     Experiment(

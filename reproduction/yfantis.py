@@ -273,8 +273,6 @@ NOTES = (
     "early. This holds for BTM and QNDA, but not always for SG. A mean of both groups is not judged.",
     "The bound of SG, BTM and QNDA lies above the optimum of problem 4N2D3K2: no numbering of the optimal "
     "centroids fulfils (36) with the references of the first site, so (36) excludes the optimum.",
-    "Section 5 of the paper finds QNDA much faster than Gurobi on the pooled rows. A branch and bound made "
-    "for this problem solves the pooled rows faster than QNDA solves the nodes' problems.",
 )
 HELD_OUT_NOTES = ("These problems were not used to choose any setting. They have no published numbers.",)
 

@@ -5,6 +5,7 @@ from the spread of these runs. Numbers that differ on the results page are not t
 """
 
 import csv
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +33,7 @@ from reproduction.catalogue import NAMES, find
 from reproduction.command_line import app
 from reproduction.data_sources import FILES, Sources
 from reproduction.dual_problems import dual_names, dual_problem
-from reproduction.experiment import Results
+from reproduction.experiment import Results, seed_of
 from reproduction.recorded import only_some
 from reproduction.result_table import Verdicts, row
 from reproduction.runner import finish
@@ -43,6 +44,7 @@ from unpooled import exact_kmeans, kernels
 from unpooled.algorithms import DWF, EWF, Fuzzy
 from unpooled.algorithms.dual import CONDITIONS
 from unpooled.algorithms.dwf import WEIGHTINGS, AskLocalMoves
+from unpooled.data.examples.images import read_images
 from unpooled.evaluation.metrics import within_sse
 from unpooled.federation import Simulation
 from unpooled.protocol import run
@@ -184,7 +186,7 @@ def digits(folder, clients):
     X, y = load_digits(return_X_y=True)
     pixels = np.rint(X / 16 * 255).astype(np.uint8)
     client = np.random.default_rng(0).integers(0, clients, len(y))
-    for name in ("mnist", "femnist-iid", "femnist-half-iid"):
+    for name in ("mnist", "femnist-iid", "femnist-half-iid", "garst-femnist"):
         np.savez(folder / FILES[name], X=pixels, y=y, client=client)
     return Sources(folder)
 
@@ -495,6 +497,40 @@ def test_real_tables():
             for m in ("unpooled", "central")
         )
         assert min(ours) < 1.02 * min(pooled)
+
+
+# ---------------------------------------------------------------- pictures of data
+
+
+def drawn_in(plots, name):
+    """The rows of every colour and the number of crosses in a picture."""
+    (svg,) = (str(plot.svg) for plot in plots if plot.name == name)
+    return [path.count("h0") for path in re.findall(r' d="([^"]*h0)"', svg)], svg.count("l14,14")
+
+
+def test_the_pictures_have_all_rows_and_centres(tmp_path):
+    at_site = garst._settings(Sources(), "central", 0.1, 1.0)
+    site = garst_runs.data_of(at_site, np.random.default_rng(seed_of(at_site, 0)), Sources()).site
+    pictures = [
+        garst._picture("1 a", "rows", Sources(), at_site, by_site=False),
+        garst._picture("1 c", "rows by site", Sources(), at_site),
+        garst._picture("4 a", "rows by site", Sources(), garst._variable(Sources(), "central")),
+    ]
+    assert drawn_in(pictures, "fig1a") == ([800], 16)
+    assert drawn_in(pictures, "fig1c") == (np.bincount(site).tolist(), 0)
+    assert drawn_in(pictures, "fig4a") == ([473, 10, 34, 173, 98], 0)
+    assert drawn_in(holzer._pictures("synthetic", Sources()), "fig2a") == ([2000] * 5 + [100], 0)
+    sources = digits(tmp_path / "digits", 10)
+    images = read_images(sources.path("femnist-iid"))
+    labels = [plot.name for plot in holzer._pictures("FEMNIST", sources)]
+    assert labels == ["fig3-IID", "fig3-half-IID"]
+    first = holzer._pictures("FEMNIST", sources)[0].svg
+    assert sum(map(int, re.findall(r'class="value"[^>]*>(\d+)<', first))) == (images.owner == 0).sum()
+    of_stallmann = stallmann._pictures()
+    assert len(of_stallmann) == 3 + 4 + 4
+    assert drawn_in(of_stallmann, "fig1-client-1") == ([900, 50, 50], 3)
+    assert drawn_in(of_stallmann, "fig2-all-clients") == ([1166, 1166, 666], 3)
+    assert drawn_in(of_stallmann, "fig3-client-2") == ([500, 500], 4)
 
 
 # ---------------------------------------------------------------- all of them

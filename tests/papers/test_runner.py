@@ -154,6 +154,6 @@ def test_experiments_are_found_by_name():
 
 def test_a_failing_task_is_named_by_the_worker(tmp_path):
     """A task that a worker cannot do ends the run with the experiment, its settings and the reason."""
-    task = Task("garst-fig5", 2, {"method": "FKM", "data": "generated"}, range(1))
-    with pytest.raises(SiteFailedError, match=r"garst-fig5, .*FKM.*: The data set femnist-iid is missing"):
+    task = Task("garst-fig5", 4, {"method": "FKM", "data": "generated"}, range(1))
+    with pytest.raises(SiteFailedError, match=r"garst-fig5, .*FKM.*: The data set garst-femnist is missing"):
         do_all([find("garst-fig5")], [task, task], Sources(), Store(tmp_path), 2)
