@@ -96,6 +96,29 @@ def test_method_pages_carry_the_citation():
         assert title in pages, entry.method
 
 
+EVIDENCE = ("papers", "leakage.md", "results.md", "speed.md")  # written by runs
+
+
+def words_of(text):
+    """The words of a page without its code, the parts that are generated, and the targets of links."""
+    text = re.sub(r"<!-- [a-z]+: .*?<!-- end -->", "", text, flags=re.S)
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    text = re.sub(r"<!--.*?-->|<[^>]+>", "", text, flags=re.S)
+    return [word for word in re.sub(r"\]\([^)]*\)", "]", text).split() if re.search(r"\w", word)]
+
+
+def test_words_of_a_page_are_those_that_somebody_wrote():
+    page = "# A page\n\n<!-- risk: First -->\n> made\n<!-- end -->\n- [b](c.md) `d` - 5\n\n```sh\nls\n```\n"
+    assert words_of(page) == ["A", "page", "[b]", "`d`", "5"]
+
+
+def test_the_pages_are_few_and_short():
+    """Shorten another page before you add to one."""
+    written = [page for page in DOCS if page.relative_to(ROOT / "docs").parts[0] not in EVIDENCE]
+    assert len(written) <= 40
+    assert sum(len(words_of(page.read_text(encoding="utf-8"))) for page in written) <= 30_000
+
+
 NAMED = re.findall(
     r"`(tests/[\w/.]+)(?:::(\w+))?`", "".join(page.read_text(encoding="utf-8") for page in PAGES)
 )
