@@ -68,10 +68,10 @@ def _solution(
                     found[column] = found.get(column, Fraction(0)) + factor * value
                 solved[other] = {column: value for column, value in found.items() if value}
         solved[pivot] = rest
-    free = [column for column in columns if column not in solved]
-    if not free:
+    unsolved = [column for column in columns if column not in solved]
+    if not unsolved:
         return None
-    values = {free[0]: Fraction(1)}
+    values = {unsolved[0]: Fraction(1)}
     for column, found in solved.items():
-        values[column] = found.get(free[0], Fraction(0))
+        values[column] = found.get(unsolved[0], Fraction(0))
     return tuple(values.get(i, Fraction(0)) for i in range(count))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 TREE = Path(__file__).parents[1]
@@ -53,7 +54,7 @@ def debian(root: Path, suite: str, packages: str) -> Iterator[None]:
             if os.path.isdir(name):
                 place.mkdir(parents=True, exist_ok=True)
                 subprocess.run(["mount", "--bind", name, place], check=True)
-                ends.callback(subprocess.run, ["umount", place], check=True)
+                ends.callback(partial(subprocess.run, ["umount", place], check=True))
             else:
                 shutil.copy(name, place)
         yield

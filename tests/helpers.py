@@ -16,7 +16,7 @@ import pytest
 from unpooled.algorithms import DWF, EWF, FKM, METHODS, Dual, Fuzzy, KFed, Lloyd, MiniBatch, Restarts, Robust
 from unpooled.algorithms.scaled import Scaled
 from unpooled.errors import QueryRefusedError
-from unpooled.federation import LocalFederation, Simulation
+from unpooled.federation import LocalFederation
 from unpooled.federation.relay.relay_policy import RelayRules
 from unpooled.federation.transport_federation import MAX_RESPONSE_BYTES, check_response
 from unpooled.protocol import codec
@@ -157,7 +157,7 @@ def mask_of(member: Endpoint) -> Any:
     return step_of(member, "transaction").mask
 
 
-def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[Simulation, Recorder]:
+def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[LocalFederation, Recorder]:
     """A federation all of whose sites share one Recorder."""
     recorder = Recorder()
     sites = [

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from unpooled.federation.relay.relay import Relay
 from unpooled.federation.relay.relay_policy import RelayRules
@@ -46,7 +47,7 @@ class Hospital:
 
     def __init__(self, name, X, rules: str, folder: Path, study: Study | None = None, authority=None) -> None:
         self._arguments = (name, X, rules, folder, study, authority)
-        self.folder, self.deaths = folder, []
+        self.folder, self.deaths = folder, list[Any]()
 
     def open(self):
         name, X, rules, folder, study, authority = self._arguments
@@ -92,7 +93,7 @@ class Region(Hospital):
 
     def __init__(self, name, rows, rules: RelayRules, folder: Path) -> None:
         self._name, self._rows, self._rules = name, rows, rules
-        self.folder, self.deaths = folder, []
+        self.folder, self.deaths = folder, list[Any]()
 
     def open(self):
         members = [Site(site, X) for site, X in self._rows.items()]

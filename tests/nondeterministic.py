@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,19 +37,23 @@ def pytest_configure(config):
     if config.getoption("--varying") is None:
         return
     sys.addaudithook(lambda event, _: _touched.add(event) if event in _EVENTS else None)
-    os.urandom = _noting("entropy", os.urandom)
-    random._urandom = _noting(
-        "entropy", random._urandom
-    )  # of SystemRandom: secrets, and numpy without a seed
-    threading.Thread.start = _noting("thread", threading.Thread.start)
-    time.sleep = _noting("sleep", time.sleep)
+    noted: list[tuple[Any, str, str]] = [
+        (os, "urandom", "entropy"),
+        (random, "_urandom", "entropy"),  # of SystemRandom: secrets, and numpy without a seed
+        (threading.Thread, "start", "thread"),
+        (time, "sleep", "sleep"),
+    ]
+    for owner, name, event in noted:
+        setattr(owner, name, _noting(event, getattr(owner, name)))
     try:
         from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, x25519
     except ImportError:
         return
-    for module in (ec, rsa):
+    modules: tuple[Any, ...] = (ec, rsa)
+    for module in modules:
         module.generate_private_key = _noting("key", module.generate_private_key)
-    for kind in (ed25519.Ed25519PrivateKey, x25519.X25519PrivateKey):
+    kinds: tuple[Any, ...] = (ed25519.Ed25519PrivateKey, x25519.X25519PrivateKey)
+    for kind in kinds:
         kind.generate = staticmethod(_noting("key", kind.generate))
 
 

@@ -30,16 +30,18 @@ def _shown(code: str, namespace: dict[str, Any], page: Path) -> list[dict[str, A
     """What a cell prints, its last expression, and its figures."""
     from matplotlib import pyplot
 
-    body, last, output, found = ast.parse(code).body, None, io.StringIO(), []
-    if body and isinstance(body[-1], ast.Expr):
-        last = ast.Expression(body.pop().value)
+    body, last, output = ast.parse(code).body, None, io.StringIO()
+    found: list[dict[str, Any]] = []
+    if body and isinstance(end := body[-1], ast.Expr):
+        last = ast.Expression(end.value)
+        body.pop()
     with contextlib.redirect_stdout(output):
         exec(compile(ast.Module(body, []), str(page), "exec"), namespace)
         value = eval(compile(last, str(page), "eval"), namespace) if last is not None else None
     if output.getvalue():
         found.append({"name": "stdout", "output_type": "stream", "text": output.getvalue().splitlines(True)})
     if value is not None and not code.rstrip().endswith(";"):
-        data = {"text/plain": repr(value).splitlines(True)}
+        data: dict[str, Any] = {"text/plain": repr(value).splitlines(True)}
         if hasattr(value, "_repr_html_"):
             data["text/html"] = value._repr_html_().splitlines(True)
         found.append({"data": data, "metadata": {}, "output_type": "display_data"})

@@ -1,5 +1,7 @@
 """A table of patients that changes, and a site that is asked about it."""
 
+from typing import Any
+
 import numpy as np
 
 from unpooled.data import Number, Preparation, Table
@@ -17,7 +19,8 @@ class Patients:
     """A table that changes: people by id, a number of two clusters, one with missing values, a category."""
 
     def __init__(self, count: int = 60, seed: int = 0, called: str = "P") -> None:
-        self.rng, self.rows, self.next, self.called = np.random.default_rng(seed), {}, 0, called
+        self.rng, self.next, self.called = np.random.default_rng(seed), 0, called
+        self.rows: dict[str, Any] = {}
         self.come(count)
 
     def come(self, count: int) -> list[str]:

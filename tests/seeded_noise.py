@@ -1,5 +1,8 @@
 """What the tests of noisy questions share: one of each kind, and replies in units of their noise."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from unpooled.privacy.dp.noise import SimulatedAccountant
@@ -32,6 +35,7 @@ def questions(rng, d, mu=0.7):
 
 def whitened(question, reply, d):
     """The reply in units of its noise."""
+    parts: Iterable[tuple[Any, Any]]
     if isinstance(question, AskNoisyCells):
         scaled, (count, sums, squares) = question.in_units(reply), question.sds
         parts = ((scaled.count, count), (scaled.sums, sums[:, None]), (scaled.squares, squares))

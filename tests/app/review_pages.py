@@ -26,6 +26,13 @@ def wait_until(holds: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+def first_group(pattern: str, text: str) -> str:
+    """Return what the first group of a pattern matches in a text."""
+    match = re.search(pattern, text)
+    assert match is not None, text
+    return match[1]
+
+
 @dataclass
 class ServedPage:
     """A page that is served, and the session of the client that opened its link."""
@@ -38,7 +45,7 @@ class ServedPage:
 
     @property
     def port(self) -> int:
-        return int(re.search(r":(\d+)/", self.link)[1])
+        return int(first_group(r":(\d+)/", self.link))
 
     def headers(self, **changed: str | None) -> dict[str, str]:
         """Return the headers that a browser sends from the page itself, with changes; None leaves one out."""
@@ -81,7 +88,7 @@ class ServedPage:
     def post(self, digest: str, verb: str, **fields: str) -> tuple[int, dict[str, str], str]:
         """Send the form of a decision."""
         path = f"{self.path_token}study/{digest}/{verb}"
-        secret = re.search(r'name="secret" value="([^"]+)"', self.ask(path)[2])[1]
+        secret = first_group(r'name="secret" value="([^"]+)"', self.ask(path)[2])
         return self.ask(path, "POST", urlencode({"secret": secret, "by": "Dr. Low", **fields}))
 
     @contextlib.contextmanager
@@ -99,7 +106,7 @@ class ServedPage:
         assert status == 200, text
         self.cookie, self.path_token = (
             headers["Set-Cookie"].partition(";")[0],
-            re.search(r'<a href="([^"]+)"', text)[1],
+            first_group(r'<a href="([^"]+)"', text),
         )
 
 
@@ -134,6 +141,8 @@ def served_page(
         stderr=subprocess.STDOUT,
         text=True,
     )
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         lines = [process.stdout.readline() for _ in range(3)]
         assert "Ctrl-C closes the" in lines[-1], lines + process.stdout.readlines()

@@ -20,7 +20,7 @@ from unpooled.evaluation import Analysis
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.optimality.questions import AskNode, AskOutside, AskRange
 from unpooled.protocol import codec, run
-from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.exchange import Part, Request, RequestId, Transport
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
 from unpooled.protocol.questions.description import AskCrossing
@@ -29,7 +29,9 @@ from unpooled.site import Site
 from unpooled.site.audit.attack import attack, in_process, probe
 from unpooled.site.audit.known_sums import Space, disclosed_in
 
-Ask = Callable[..., Any]
+Ask = Any  # a function that asks a question at a site, which is its field ``site``
+
+
 NAMES = ("x", "y", "lab", "kind")
 
 
@@ -122,7 +124,7 @@ def _borders(
             reply = ask(asked(centers), transform() if callable(transform) else transform)
             if reply is None:
                 continue
-            mass = np.ravel(getattr(reply, "rows", getattr(reply, "mass", None)))[:2]
+            mass = np.ravel(reply.rows if hasattr(reply, "rows") else reply.mass)[:2]
             sums = reply.sums.reshape(-1, 2)[:2] + mass[:, None] * centers
             known[offset] = (mass[0], sums[0])
         offsets = sorted(known)
@@ -271,7 +273,7 @@ def an_honest_scan(ask: Ask, rng: np.random.Generator) -> Any:
     """An ordinary scan of k at one site, and all its replies searched."""
     spaces: dict[str, Space] = {}
 
-    class Wire:
+    class Wire(Transport):
         sites = ("target",)
 
         def send_and_receive(self, requests: Any) -> Any:

@@ -22,7 +22,7 @@ from unpooled.privacy import PrivateQuestion, SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.protocol import codec
 from unpooled.protocol.algorithm import together, total
-from unpooled.protocol.exchange import Part, Request, RequestId, Response, run_protocol
+from unpooled.protocol.exchange import Part, Request, RequestId, Response, Transport, run_protocol
 from unpooled.protocol.messages import Refusal
 from unpooled.site import Site
 from unpooled.site.chained_file import ChainedFile
@@ -99,7 +99,7 @@ def fused(fuse: Fuse) -> Iterator[None]:
             yield
         fuse.burn()
 
-    patched = {
+    patched: dict[type, dict[str, Callable[..., Any]]] = {
         ChainedFile: {"_link": linking, "transaction": together_kept},
         Log: {"append": appending},
         Ledger: {"charge": charging, "keep": keeping},
@@ -162,13 +162,14 @@ class LivingSite:
 
     def __init__(self, name: str, rules: str, folder: Path, fuse: Fuse, tally: Tally) -> None:
         self.name, self._rules, self._folder, self._fuse, self._tally = name, rules, folder, fuse, tally
-        self.seen, self._site = Observed(), None
-        self.restart()
+        self.seen, self._site = Observed(), self._opened()
+
+    def _opened(self) -> Site:
+        return open_site(self.name, X, parse(self._rules), self._folder)
 
     def restart(self) -> None:
-        if self._site is not None:
-            self._site.close()
-        self._site: Site | None = open_site(self.name, X, parse(self._rules), self._folder)
+        self._site.close()
+        self._site = self._opened()
 
     def respond(self, data: bytes, dies_at: int | None = None) -> bytes | None:
         """Its answer; None if it died first."""
@@ -224,7 +225,7 @@ def alone(rng: Any, site: Any, restart: Callable[[], None], requests: int) -> No
         site(codec.wrap(request(rng, rounds)), rng.random() < 0.2)
 
 
-class _Wire:
+class _Wire(Transport):
     """The carrier of a ring: loses answers, delivers requests twice, and ends with its coordinator."""
 
     def __init__(self, rng: Any, ring: dict[str, LivingSite], ends: int) -> None:

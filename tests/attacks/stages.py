@@ -1,6 +1,7 @@
 """A coordinator that drives the stages of a secure sum one by one, through real sites."""
 
 from dataclasses import replace
+from typing import Any
 
 from unpooled.errors import TooFewAnswersError
 from unpooled.privacy.secure_sum import threshold_for
@@ -39,7 +40,8 @@ class SlowCoordinator:
             self._participants = replace(
                 participants, signature=self._authority.sign(participants.statement).hex()
             )
-        self._part, self._request_id, self._came = Part("total", question, transform, 0), request_id, None
+        self._part, self._request_id = Part("total", question, transform, 0), request_id
+        self._came: Any = None
         terms = SumParameters(
             request_id,
             epoch,

@@ -90,7 +90,7 @@ def constant_columns(rng, people: int, who: np.ndarray, most: int) -> dict[str, 
 
 
 def _visits(who: np.ndarray) -> np.ndarray:
-    visit, seen = np.zeros(len(who)), {}
+    visit, seen = np.zeros(len(who)), dict[int, int]()
     for i, one in enumerate(who.tolist()):
         visit[i] = seen[one] = seen.get(one, 0) + 1
     return visit

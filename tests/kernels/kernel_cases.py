@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,10 @@ def make_case(
     return Case(X.astype(dtype), offsets, sets, weights, rng.integers(0, 2**63, sites).astype(np.uint64))
 
 
-def each_kernel(case: Case, backend: object, threads: int = 1) -> dict[str, tuple[NDArray, ...]]:
+Results = dict[str, Any]  # by the name of a case: a named tuple of arrays
+
+
+def each_kernel(case: Case, backend: Any, threads: int = 1) -> Results:
     """Every kernel's results on the case, by name."""
     X, offsets, centers, w, seeds = case.X, case.offsets, case.centers, case.weights, case.seeds
     one = np.ascontiguousarray(centers[0])
@@ -77,16 +81,14 @@ def each_kernel(case: Case, backend: object, threads: int = 1) -> dict[str, tupl
     }
 
 
-def assert_same(found: dict[str, tuple[NDArray, ...]], expected: dict[str, tuple[NDArray, ...]]) -> None:
+def assert_same(found: Results, expected: Results) -> None:
     """To the last bit."""
     for name, arrays in expected.items():
         for field, a, b in zip(arrays._fields, found[name], arrays, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"{name}: {field}")
 
 
-def assert_close(
-    found: dict[str, tuple[NDArray, ...]], expected: dict[str, tuple[NDArray, ...]], rtol: float = 1e-9
-) -> None:
+def assert_close(found: Results, expected: Results, rtol: float = 1e-9) -> None:
     for name, arrays in expected.items():
         for field, a, b in zip(arrays._fields, found[name], arrays, strict=True):
             scale = max(1.0, np.abs(b).max(initial=0))

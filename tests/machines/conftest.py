@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -77,7 +78,7 @@ def fitted(hospital_files, tmp_path_factory):
 
     from unpooled.app.cli import app
 
-    folder, known = tmp_path_factory.mktemp("fitted"), {}
+    folder, known = tmp_path_factory.mktemp("fitted"), dict[tuple[object, ...], Path]()
 
     def fit(*options):
         if options not in known:

@@ -18,8 +18,7 @@ import psutil
 from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.engine import EngineIdentity
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission
-from unpooled.federation.provisioning.federation_folder import FederationFolder
-from unpooled.federation.provisioning.follow_run import connected_sites
+from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.federation.provisioning.invitations import Invitation
 from unpooled.federation.provisioning.keys import Authority, private_pem, read_key
 from unpooled.federation.provisioning.site_folder import SiteFolder
@@ -159,7 +158,8 @@ class Network:
         """Prepare processes without a federation; the caller makes one."""
         self.folder, self._prefix = folder, {}
         self._env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
-        self.processes, self._started = {}, []
+        self.processes: dict[str, Any] = {}
+        self._started: list[Any] = []
 
     def command(
         self,

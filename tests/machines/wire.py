@@ -30,18 +30,23 @@ socket.socket(type=socket.SOCK_DGRAM).sendto(sys.argv[1].encode(), (sys.argv[2],
 @contextlib.contextmanager
 def captured(hosts, folder: Path):
     """Capture all frames of hosts, including those of their loopback links; yields the file of each."""
-    files, processes = {name: folder / f"{name}.wire" for name in hosts}, []
+    files = {name: folder / f"{name}.wire" for name in hosts}
+    processes, outputs = [], []
     try:
         for name, (space, _, _) in hosts.items():
             words = ["ip", "netns", "exec", space, sys.executable, "-c", CAPTURE, str(files[name])]
             processes.append(subprocess.Popen(words, stdout=subprocess.PIPE))
-            assert processes[-1].stdout.readline() == b"captures\n"
+            output = processes[-1].stdout
+            assert output is not None
+            outputs.append(output)
+            assert output.readline() == b"captures\n"
         yield files
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
             process.wait(240)
-            process.stdout.close()
+        for output in outputs:
+            output.close()
 
 
 def send_in_clear(hosts, files, word: str) -> None:

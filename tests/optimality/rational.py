@@ -152,7 +152,9 @@ def _walls(references, cell: int) -> list[tuple[list[Fraction], Fraction]]:
     for j, other in enumerate(at):
         if j != cell and other != own:
             normal = [a - b for a, b in zip(own, other, strict=True)]
-            walls.append((normal, (sum(a * a for a in own) - sum(b * b for b in other)) / 2))
+            walls.append(
+                (normal, sum((a * a - b * b for a, b in zip(own, other, strict=True)), Fraction(0)) / 2)
+            )
     return walls
 
 

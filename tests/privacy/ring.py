@@ -105,7 +105,8 @@ class Ring:
         twist: Callable[[int, str, Reply], Reply] = lambda stage, site, reply: reply,
     ) -> SecureSumResult:
         """Drive one sum; ``silent(stage, site)`` says who sends nothing, ``twist`` changes what is sent."""
-        stages, came = aggregate(terms, self.participants, self.keys, (0,)), None
+        stages = aggregate(terms, self.participants, self.keys, (0,))
+        came: Any = None
         gone: set[str] = set()
         self.asks = {}  # of the last sum, by stage: what an honest coordinator asked of whom
         while True:

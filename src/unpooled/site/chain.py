@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ Next = Callable[[Exchange], Response]
 class Step(ABC):
     """A step of a chain; ``name`` is its place in CHAIN."""
 
-    name: ClassVar[str]
+    name: str
 
     @abstractmethod
     def __call__(self, exchange: Exchange, call_next: Next) -> Response:
