@@ -2,11 +2,10 @@
 
 import contextlib
 import errno
-import os
 import socket
-from pathlib import Path
+from typing import Any
 
-_LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
+import psutil
 
 
 def port_taken(port: int) -> str:
@@ -34,37 +33,17 @@ def port_taken(port: int) -> str:
 
 def listens(pid: int, port: int) -> bool:
     """Return True if a process listens at a port."""
-    return bool(_sockets(pid) & _listening(port))
+    return any(_listens(connection, port) for connection in psutil.Process(pid).net_connections("tcp"))
 
 
 def _owner(port: int) -> str:
     """Return the process that listens at a port, if this user may see it."""
-    sockets = _listening(port)
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and _sockets(int(entry.name)) & sockets:
-                return f"process {entry.name} ({(entry / 'comm').read_text().strip()})"
+    for connection in psutil.net_connections("tcp"):
+        if _listens(connection, port) and connection.pid is not None:
+            with contextlib.suppress(psutil.Error):
+                return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
     return "another program"
 
 
-def _listening(port: int) -> set[str]:
-    """Return the inodes of the sockets that listen at a port."""
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(fields[9])
-    return inodes
-
-
-def _sockets(pid: int) -> set[str]:
-    """Return the inodes of a process's sockets."""
-    inodes = set()
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            link = os.readlink(file)
-            if link.startswith("socket:["):
-                inodes.add(link[8:-1])
-    return inodes
+def _listens(connection: Any, port: int) -> bool:
+    return bool(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port)

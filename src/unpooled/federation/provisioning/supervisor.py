@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from unpooled.errors import InputError
 from unpooled.storage.file_locks import is_locked, lock_owner, locked
 
@@ -181,25 +183,14 @@ def _adopt() -> None:
 def end_children() -> None:
     """Kill all children of this process, including adopted ones, and wait until none is left."""
     while True:
-        for child in _children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 time.sleep(0.01)
         except ChildProcessError:
             return
-
-
-def _children() -> list[int]:
-    children = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                if int(parent) == os.getpid():
-                    children.append(int(entry.name))
-    return children
 
 
 @contextlib.contextmanager
