@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import unpooled
 from unpooled.app.cli import app
+from unpooled.app.report.charts import apart
 from unpooled.data import Table
 from unpooled.errors import InputError
 
@@ -195,3 +196,46 @@ def test_a_column_in_another_unit_at_a_site_comes_before_the_support():
     _, second = unpooled.cluster(sites, 2).job_result.headline()
     assert second.startswith("Check the units first: hnr at b: ")
     assert "glucose" in second
+
+
+def test_a_k_that_nothing_supports_is_a_division_and_not_a_finding():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=400), "y": rng.normal(size=400)})
+    first, second = unpooled.cluster({"a": frame}, 3).job_result.headline()
+    assert first.startswith("400 rows at 1 site are divided into 3 clusters")
+    assert second.startswith("You asked for 3, and 3 clusters are not supported: ")
+    first, second = unpooled.cluster({"a": frame}, range(1, 6)).job_result.headline()
+    assert first.startswith("k-means finds no clusters")
+    assert second.startswith("No number of clusters from 2 to 5 is supported: ")
+
+
+def test_a_single_row_is_not_a_share_of_zero():
+    frame = two_groups(400)
+    frame.loc[5, "age"] = 9000.0
+    first, second = unpooled.cluster({"a": frame}, 3).job_result.headline()
+    assert "under 1% of them" in first
+    assert "a cluster has fewer than 10 rows, far from all others" in second
+
+
+def test_a_percent_sign_in_a_name_stays_where_it_is(tmp_path):
+    file = tmp_path / "a.csv"
+    two_groups(200).rename(columns={"hnr": "Jitter(%)"}).to_csv(file, index=False)
+    printed = ran("fit", file, "-k", "2", "--report", tmp_path / "report.html").output
+    for text in (
+        printed,
+        ran("fit", file, "-k", "2", "--json").output,
+        (tmp_path / "report.html").read_text(),
+    ):
+        assert "Jitter(%)" in text
+        assert "Jitter( %)" not in text
+
+
+def test_no_cluster_covers_another_one_in_the_picture():
+    rng = np.random.default_rng(0)
+    group = np.arange(400) % 4
+    frame = pd.DataFrame({"x": 20.0 * (group == 3), "y": 20.0 * (group == 2), "z": 20.0 * (group == 1)})
+    picture = apart(unpooled.cluster({"a": frame + rng.normal(size=(400, 3))}, 4).job_result)
+    discs = np.array(re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="10"', picture), dtype=float)
+    assert len(discs) == 12  # in every column three clusters are nearly equal
+    gaps = np.linalg.norm(discs[:, None] - discs[None], axis=2) + 99 * np.eye(12)
+    assert gaps.min() >= 18

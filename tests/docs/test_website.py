@@ -31,7 +31,8 @@ def test_every_page_of_the_tree_is_a_page_of_the_site(site):
 def test_the_site_has_what_only_it_can_show(site):
     first = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="reports/heart.html"' in first
-    assert "4 sites fall into 3 clusters" in (site / "reports" / "heart.html").read_text(encoding="utf-8")
+    report = (site / "reports" / "heart.html").read_text(encoding="utf-8")
+    assert "4 sites are divided into 3 clusters" in report
 
 
 def test_every_public_name_has_its_place_in_the_reference(site):
@@ -69,6 +70,25 @@ def test_pages_in_a_browser(site, tmp_path):
         assert dead(tab, links_of(tab)) == []
         assert faults_of(tab, f"{root}reports/heart.html", 1280, dark=False) == []
         assert search_finds(tab, site / "index.html") >= 5
+
+
+@pytest.mark.parametrize("name", ["overview.svg", "gallery/choosing-k.svg"])
+def test_no_text_of_a_picture_is_cut_off(name, tmp_path):
+    with browser(tmp_path) as tab:
+        tab.open(ROOT / "docs" / name, 1280)
+        cut = tab.value(
+            """(() => { const view = document.documentElement.viewBox.baseVal;
+              const all = document.querySelectorAll('text, use');
+              return [...all].filter(t => { const m = document.documentElement.getScreenCTM().inverse()
+                .multiply(t.getScreenCTM()), b = t.getBBox();
+                return [[b.x, b.y], [b.x + b.width, b.y + b.height]].some(([x, y]) => {
+                  const p = new DOMPoint(x, y).matrixTransform(m);
+                  return p.x < view.x - 1 || p.x > view.x + view.width + 1
+                    || p.y < view.y - 1 || p.y > view.y + view.height + 1; });
+              }).map(t => t.textContent || t.outerHTML) })()"""
+        )
+        assert cut == []
+        assert tab.value("document.querySelectorAll('text, use').length") > 10
 
 
 def test_the_numbers_of_the_first_page_are_those_of_the_pages_that_it_names():

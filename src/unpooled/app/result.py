@@ -319,24 +319,24 @@ class ClusterResult(JobResult):
     def _answer(self) -> tuple[str, str]:
         """What was found, and how well it is supported."""
         d, n = self.description, self.agreement.used
-        shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}" for size in self.sizes)
+        shares = ", ".join(_share(float(size / max(self.sizes.sum(), 1))) for size in self.sizes)
         everywhere = [j for j in range(self.k) if (d.sizes[:, j] > 0).all()]
         places = _places(
             d, self.k, everywhere, self.sites_with_minimum, grouped=self.agreement.from_summaries
         )
         everything = f"{n:,.0f} {self.unit} at {counted(len(self.sites), 'site')}"
         span = f"{self.ks[0]} to {self.ks[-1]}"
-        c = self.choice
+        c, asked = self.choice, self.ks[0]
         doubts = "; ".join(c.doubts)
         if c.none:
             return (
                 f"k-means finds no clusters: {everything} are described as one group.",
-                f"No k from {span} is supported: {doubts}.",
+                f"No number of clusters from {max(asked, 2)} to {self.ks[-1]} is supported: {doubts}.",
             )
-        first = f"{everything} fall into {counted(self.k, 'cluster')} ({shares} of them); {places}."
+        verb = "are divided into" if c.verdict == "none" else "fall into"
+        first = f"{everything} {verb} {counted(self.k, 'cluster')} ({shares} of them); {places}."
         if self.k == 1:
             return first, f"One cluster is all {self.unit} together."
-        asked = self.ks[0]
         if len(self.ks) == 1 and asked != self.k:
             return first, f"You asked for {asked}, and only {self.k} have any {self.unit}."
         support = "; ".join(c.support)
@@ -349,7 +349,7 @@ class ClusterResult(JobResult):
             words = {
                 "clear": f"You asked for {self.k}: {support}.",
                 "unclear": f"You asked for {self.k}, with doubts: {doubts}. For it: {support}.",
-                "none": f"You asked for {self.k}, but be careful: {doubts}.",
+                "none": f"You asked for {self.k}, and {self.k} clusters are not supported: {doubts}.",
             }
             return first, words[c.verdict]
         if c.clear:
@@ -464,6 +464,15 @@ def _places(
     if grouped:
         small = ", as far as averages of groups show: a site may have a few such people"
     return _joined(parts) + more + small
+
+
+def _share(share: float) -> str:
+    """A share as a percentage; of a few rows among very many it is not 0.
+
+    >>> _share(0.42), _share(0.002)
+    ('42%', 'under 1%')
+    """
+    return "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
 def _joined(parts: list[str]) -> str:

@@ -114,6 +114,7 @@ def convergence(result: ClusterResult) -> list[tuple[str, str]]:
 
 
 _APART = 6  # columns of the picture of what sets clusters apart
+_PITCH, _DISC = 58, 20.0  # the height of such a column, and of a cluster in it
 
 
 def apart(result: ClusterResult) -> str:
@@ -132,8 +133,10 @@ def apart(result: ClusterResult) -> str:
         return ""
     effects = [t.effect for traits in rows for t in traits]
     end = max(1.0, max(map(abs, effects))) * 1.12
-    height = 44 + 44 * len(rows) + 44
-    plane = Plane((-end, end), (0.0, 1.0), (760, height), (34, 110, 44, 190))
+    names = [_short(result, traits[0]) for traits in rows]
+    height, left = 44 + _PITCH * len(rows) + 44, 30 + 8 * max(map(len, names))
+    width = 520 + left
+    plane = Plane((-end, end), (0.0, 1.0), (width, height), (34, 84, 44, left))
     parts: list[str] = []
     for tick in ticks(-end, end, 6):
         x = plane.at(tick, 0)[0]
@@ -141,26 +144,29 @@ def apart(result: ClusterResult) -> str:
         parts.append(text(x, plane.bottom + 16, f"{tick:g}", "tick", "middle"))
     parts.append(text(plane.at(0, 0)[0], plane.top - 10, "all rows", "name", "middle"))
     for i, traits in enumerate(rows):
-        y, first = plane.top + 26 + 44 * i, traits[0]
-        name = result.names.column(first.column) + (f" = {first.category}" if first.category else "")
-        parts.append(
-            text(plane.left - 10, y + 5, name if len(name) < 26 else name[:24] + "…", "label", "end")
-        )
+        y, first = plane.top + _PITCH / 2 + _PITCH * i, traits[0]
+        parts.append(text(plane.left - 10, y + 5, names[i], "label", "end"))
         parts.append(line((plane.left, y), (plane.right, y), "grid"))
         parts.append(text(plane.right + 10, y + 5, f"all {first.shown_overall}", "value"))
         placed: list[Point] = []
         for j, t in sorted(enumerate(traits), key=lambda pair: pair[1].effect):
             x = plane.at(t.effect, 0)[0]
-            free = (y + off for off in (0, -13, 13) if all(math.dist((x, y + off), p) > 20 for p in placed))
-            at = (x, next(free, float(y)))
+            offs = (0.0, -_DISC, _DISC)  # as high as a disc: of three that are nearly equal none is covered
+            free = (y + off for off in offs if all(math.dist((x, y + off), p) > 0.9 * _DISC for p in placed))
+            at = (x, next(free, y))
             placed.append(at)
             title = tag("title", f"cluster {cluster_letter(j)}: {t.text()}")
-            parts.append(tag("circle", title, cx=at[0], cy=at[1], r=11.0, class_=f"place {colour(j)}"))
+            parts.append(tag("circle", title, cx=at[0], cy=at[1], r=_DISC / 2, class_=f"place {colour(j)}"))
             parts.append(text(at[0], at[1] + 5, cluster_letter(j), f"inside {colour(j)}", "middle"))
     middle = (plane.left + plane.right) / 2
     caption = "mean of the cluster, in standard deviations of all rows"
     parts.append(text(middle, plane.bottom + 36, caption, "name", "middle"))
-    return drawing(760, height, parts, "means of the clusters in the columns that differ most")
+    return drawing(width, height, parts, "means of the clusters in the columns that differ most")
+
+
+def _short(result: ClusterResult, trait: Trait) -> str:
+    name = result.names.column(trait.column) + (f" = {trait.category}" if trait.category else "")
+    return name if len(name) < 26 else name[:24] + "…"
 
 
 def _range(traits: list[Trait]) -> float:
