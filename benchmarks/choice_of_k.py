@@ -8,37 +8,47 @@
   silhouette, Calinski-Harabasz and Davies-Bouldin over k-means with ten restarts, the gap statistic of
   Tibshirani, Walther and Hastie (2001) and the prediction strength of Tibshirani and Walther (2005).
 
-``--part ranges`` prints the k of 15 real tables for three ranges of k: the range does not decide it.
+Every answer is one line in ``--results``, so a command that was killed goes on where it was. ``--print``
+prints the two tables of the lines that are there. Lines of another rule (``unpooled/evaluation``) are not
+counted.
 
-``--tables`` is the number of tables of each kind and size, ``--seed`` the first seed, ``--part`` one of
-``without``, ``made``, ``known`` (sets of known_k.py), ``ranges``, ``--protection`` ``rows`` or ``summary``.
+``--tables`` is the number of tables without clusters of each kind and size, ``--sets`` the number of those
+with clusters, ``--seed`` the first seed. ``--part`` is one of ``without``, ``with``, ``known`` (sets of
+known_k.py), and ``ranges``: the k of 15 real tables for three ranges of k, which should not decide about it.
 """
 
 import argparse
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn import datasets, metrics
 from sklearn.cluster import KMeans
 
+import unpooled.evaluation
 from benchmarks import clinic_tables, made_tables
 from benchmarks.known_k import K_MOST, sets
 from benchmarks.made_tables import Made
 from unpooled.algorithms import METHODS
-from unpooled.data import PreparationOptions, Table
+from unpooled.data import PreparationOptions, Table, agree_schema
 from unpooled.data.examples import load_penguins
 from unpooled.data.readers import Reading, read_sites
-from unpooled.evaluation import Analysis, AnalysisState, Choice
+from unpooled.evaluation import Analysis, Choice
 from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import microaggregate
 from unpooled.protocol import run
+from unpooled.protocol.exchange import run_protocol
 
 KS = range(1, K_MOST + 1)
 SIZES = (300, 900)
-AUTHORS = (made_tables, clinic_tables)
+AUTHORS = {"made": made_tables, "clinic": clinic_tables}
+SOURCES = ("rows", "summary")
 POOLED = ("silhouette", "Calinski-H.", "Davies-B.", "gap", "pred. strength")
 GAP_TABLES = 10
 RANGES = (range(2, 9), range(2, 11), range(2, 13))
@@ -60,18 +70,12 @@ def tables_of(table: Made) -> dict[str, Table]:
     return sites
 
 
-def analysed(
-    tables: dict[str, Table], *, summary: bool = False, ks: range = KS, seed: int = 0
-) -> AnalysisState:
-    """The state at the end of ``-k auto`` over the sites."""
+def chosen(tables: dict[str, Table], *, summary: bool = False, ks: range = KS, seed: int = 0) -> Choice:
+    """The choice of k at the end of ``-k auto`` over the sites."""
     sites = {name: microaggregate(table) for name, table in tables.items()} if summary else tables
     methods = tuple(METHODS["lloyd"](k=k).with_restarts(10) for k in ks)
-    return run(Analysis(PreparationOptions(), methods), Simulation.from_rows(sites), seed=seed).state
-
-
-def chosen(tables: dict[str, Table], *, summary: bool = False, ks: range = KS, seed: int = 0) -> Choice:
-    """The choice of k over the sites."""
-    choice = analysed(tables, summary=summary, ks=ks, seed=seed).choice
+    analysis = Analysis(PreparationOptions(), methods)
+    choice = run(analysis, Simulation.from_rows(sites), seed=seed).state.choice
     assert choice is not None
     return choice
 
@@ -133,31 +137,144 @@ def prediction_strength(X: np.ndarray) -> int:
     return max((k for k, found in strengths.items() if np.mean(found) >= 0.8), default=1)
 
 
+# ---------------------------------------------------------------- answers, one line each
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A table to judge."""
+
+    part: str  # "without", "with" or "known"
+    kind: str
+    rows: int
+    seed: int
+    make: Callable[[], Made]
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.part == "known" else f"{self.kind}, {self.rows} rows, seed {self.seed}"
+
+
+def problems_of(part: str, authors: Sequence[Any], seeds: range, folder: Path | None) -> Iterator[Problem]:
+    """Yield the tables of a part: every kind and size of a seed before the next seed."""
+    if part == "known":
+        for name, X, k in sets(folder):
+            site = np.random.default_rng(0).integers(3, size=len(X))
+            yield Problem(part, name, len(X), 0, partial(Made, _named(X), k, site))
+        return
+    for seed in seeds:
+        for author in authors:
+            for kind in author.WITHOUT if part == "without" else author.CLUSTERED:
+                for n in SIZES:
+                    yield Problem(part, kind, n, seed, partial(author.made, kind, n, seed))
+
+
+def answer(problem: Problem, source: str) -> dict[str, Any]:
+    """Return what is named for a table from rows, from summary tables, or by the pooled criteria."""
+    made = problem.make()
+    sites = tables_of(made)
+    if source == "pooled":
+        there = Simulation.from_rows(sites)
+        preparation = run_protocol(agree_schema(there.sites, PreparationOptions()), there).preparation
+        X = np.nan_to_num(np.concatenate([preparation.apply(table) for table in sites.values()]))
+        return {"true": made.k, "named": pooled(X)}
+    choice = chosen(sites, summary=source == "summary")
+    return {
+        "true": made.k,
+        "k": choice.k,
+        "verdict": choice.verdict,
+        "reproduced": [j.k for j in choice.judgements if j.k > 1 and j.passes],
+        "faults": {j.k: j.fault or j.not_judged for j in choice.judgements if j.k > 1},
+        "deviations": {j.k: round(j.deviations, 2) for j in choice.judgements if np.isfinite(j.expected)},
+    }
+
+
+class Answers:
+    """The answers in a file of one line each; those of another rule are passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        folder = Path(unpooled.evaluation.__file__).parent
+        self._rule = hashlib.sha256(b"".join(f.read_bytes() for f in sorted(folder.glob("*.py")))).hexdigest()
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last line
+        self._cut = len(whole) < len(text)
+        lines = [json.loads(line) for line in whole.splitlines() if line]
+        self._known = {self._key(line): line for line in lines if line["rule"] == self._rule}
+
+    @staticmethod
+    def _key(line: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(line[name] for name in ("part", "kind", "rows", "seed", "source"))
+
+    def of(self, problem: Problem, source: str, *, compute: bool) -> dict[str, Any] | None:
+        """Return an answer; None if it is not there and is not to be computed."""
+        line = {name: getattr(problem, name) for name in ("part", "kind", "rows", "seed")} | {
+            "source": source
+        }
+        key = self._key(line)
+        if key not in self._known and compute:
+            line |= {"rule": self._rule} | answer(problem, source)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._cut:
+                whole = self._path.read_text()
+                self._path.write_text(whole[: whole.rfind("\n") + 1])
+                self._cut = False
+            with self._path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            self._known[key] = line
+        return self._known.get(key)
+
+
 # ---------------------------------------------------------------- the two tables
 
 
-def without_clusters(protection: str, tables: int, seed: int) -> tuple[int, int, int]:
-    """Print the first table; return the numbers of tables, of claims and of clear ones."""
-    print(f"\nTables without clusters, from {protection}, seeds {seed} to {seed + tables - 1}, {SIZES} rows")
-    print(f"{'kind':34} {'tables':>7} {'claimed':>8} {'clear':>6}   k claimed")
-    totals = np.zeros(3, dtype=int)
-    for author, kind in [(one, kind) for one in AUTHORS for kind in one.WITHOUT]:
-        found = []
-        for n in SIZES:
-            for one in range(seed, seed + tables):
-                sites = tables_of(author.made(kind, n, one))
-                found.append(chosen(sites, summary=protection == "summary"))
-        numbers = [len(found), sum(map(claims, found)), sum(c.clear for c in found)]
-        totals += numbers
-        named = ", ".join(f"{c.k}{'!' if c.clear else ''}" for c in found if claims(c))
-        print(f"{kind:34} {numbers[0]:7} {numbers[1]:8} {numbers[2]:6}   {named}", flush=True)
-    count, claimed, clear = (int(v) for v in totals)
-    print(f"{'all':34} {count:7} {claimed:8} {clear:6}")
-    print(
-        f"claimed {claimed / count:.1%} (at most {_bound(claimed, count):.1%}), "
-        f"clear {clear / count:.1%} (at most {_bound(clear, count):.1%})"
+def claimed(line: dict[str, Any]) -> bool:
+    """Whether an answer claims clusters."""
+    return line["verdict"] in ("clear", "unclear")
+
+
+def without_clusters(answers: Answers, problems: Sequence[Problem], *, compute: bool) -> None:
+    """Print the first table."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for problem in problems:
+        both = {source: answers.of(problem, source, compute=compute) for source in SOURCES}
+        for source, line in both.items():
+            if line is not None:
+                found.setdefault((problem.kind, source), []).append(line)
+    print("\nTables without clusters: number, claimed to have some, called clear")
+    print(f"{'kind':34}" + "".join(f" {source:>9} claimed clear" for source in SOURCES) + "   k claimed")
+    for kind in dict.fromkeys(problem.kind for problem in problems):
+        print(f"{kind:34}" + _counts(*(found.get((kind, source), []) for source in SOURCES)))
+    every = {
+        source: [line for (_, of), own in found.items() if of == source for line in own] for source in SOURCES
+    }
+    print(f"{'all':34}" + _counts(*every.values()))
+    for source, own in every.items():
+        if own:
+            seeds = sorted({line["seed"] for line in own})
+            print(f"from {source}, seeds {seeds[0]} to {seeds[-1]}: {_shares(own)}")
+
+
+def _shares(lines: list[dict[str, Any]]) -> str:
+    """The shares of a set of answers, with their one-sided 95% bounds."""
+    count, some = len(lines), sum(map(claimed, lines))
+    clear = sum(line["verdict"] == "clear" for line in lines)
+    none = np.mean([not line["reproduced"] for line in lines])
+    return (
+        f"claimed {some / count:.1%} (at most {_bound(some, count):.1%}), clear {clear / count:.1%} "
+        f"(at most {_bound(clear, count):.1%}), no k reproduced {none:.1%}"
     )
-    return count, claimed, clear
+
+
+def _counts(*answers: list[dict[str, Any]]) -> str:
+    """A line of the first table."""
+    text, named = "", []
+    for source, lines in zip(SOURCES, answers, strict=True):
+        some = [line for line in lines if claimed(line)]
+        clear = sum(line["verdict"] == "clear" for line in lines)
+        text += f" {len(lines):9} {len(some):7} {clear:5}"
+        named += [f"{line['k']} from {source}" for line in some]
+    return f"{text}   {', '.join(named[:6])}"
 
 
 def _bound(found: int, count: int) -> float:
@@ -174,66 +291,45 @@ def _bound(found: int, count: int) -> float:
     return high
 
 
-class Known(NamedTuple):
-    """A table whose k is known."""
-
-    name: str
-    sites: dict[str, Table]
-    k: int
-
-
-def made_sets(tables: int, seed: int) -> Iterator[Known]:
-    """The kinds with clusters of both authors."""
-    for author in AUTHORS:
-        for kind in author.CLUSTERED:
-            for n in SIZES:
-                for one in range(seed, seed + tables):
-                    table = author.made(kind, n, one)
-                    yield Known(f"{kind}, {n} rows, seed {one}", tables_of(table), table.k)
-
-
-def known_sets(folder: Path | None) -> Iterator[Known]:
-    """The sets of known_k.py, those without clusters too, divided over three sites."""
-    for name, X, k in sets(folder):
-        columns = {f"x{j}": X[:, j] for j in range(X.shape[1])}
-        site = np.random.default_rng(0).integers(3, size=len(X))
-        yield Known(name, tables_of(Made(columns, k, site)), k)
-
-
-def with_clusters(protection: str, problems: Iterator[Known], title: str) -> None:
-    """Print the second table."""
-    print(f"\n{title}, from {protection}; the others use pooled rows")
-    print(f"{'set':52} {'k':>3} {'ours':>5}         " + " ".join(f"{name:>14}" for name in POOLED))
-    right, clear, without = np.zeros(1 + len(POOLED), dtype=int), [], []
-    count = 0
-    for name, sites, true in problems:
-        state = analysed(sites, summary=protection == "summary")
-        choice = state.choice
-        assert choice is not None
-        if true == 1:
-            without.append(choice)
-            print(f"{name:52} {true:3} {choice.k:5} {choice.verdict}", flush=True)
+def with_clusters(answers: Answers, problems: Sequence[Problem], *, compute: bool) -> None:
+    """Print the second table: the answers to the same tables from rows, from summary tables, and pooled."""
+    print("\nTables with clusters: the k that is named; ! marks a wrong one, * one that is called clear")
+    print(f"{'table':48} {'k':>3}" + "".join(f" {name:>14}" for name in (*SOURCES, *POOLED)))
+    right, clear, wrong = np.zeros(len(SOURCES) + len(POOLED), dtype=int), [0, 0], [0, 0]
+    count, separated, none = 0, [], []
+    for problem in problems:
+        asked = [answers.of(problem, source, compute=compute) for source in (*SOURCES, "pooled")]
+        lines = [line for line in asked if line is not None]
+        if len(lines) < len(asked):
             continue
-        preparation = analysed(sites, ks=range(2, 3)).agreement.preparation
-        X = np.nan_to_num(np.concatenate([preparation.apply(table) for table in sites.values()]))
-        named = (choice.k, *pooled(X))
-        right += np.array(named) == true
+        true = lines[-1]["true"]
+        named = [*(line["k"] for line in lines[:-1]), *lines[-1]["named"]]
+        is_clear = [line["verdict"] == "clear" for line in lines[:-1]] + [False] * len(POOLED)
+        marks = [
+            f"{k}{'' if k == true else '!'}{'*' if sure else ''}"
+            for k, sure in zip(named, is_clear, strict=True)
+        ]
+        print(f"{problem.name:48} {true:3}" + "".join(f" {mark:>14}" for mark in marks), flush=True)
+        if true == 1:
+            none += [lines[:-1]]
+            continue
         count += 1
-        clear += [(true, choice.k)] if choice.clear else []
-        marked = [f"{k}{' ' if k == true else '!'}" for k in named]
-        mark = choice.verdict if choice.verdict in ("clear", "not judged") else ""
-        print(
-            f"{name:52} {true:3} {marked[0]:>5} {mark:8}" + " ".join(f"{m:>14}" for m in marked[1:]),
-            flush=True,
-        )
-    figures = ", ".join(f"{n} {r}" for n, r in zip(POOLED, right[1:], strict=True))
-    print(f"\nright, of {count} sets with clusters: ours {right[0]}, {figures}")
-    print(f"{len(clear)} are clear, {sum(a != b for a, b in clear)} of them of a wrong k")
-    if without:
-        print(
-            f"of {len(without)} sets without clusters {sum(map(claims, without))} claimed, "
-            f"{sum(c.clear for c in without)} clear"
-        )
+        right += np.array(named) == true
+        for i in range(len(SOURCES)):
+            clear[i] += is_clear[i]
+            wrong[i] += is_clear[i] and named[i] != true
+        if problem.kind in made_tables.SEPARATED:
+            separated.append([true in line["reproduced"] for line in lines[:-1]])
+    for i, name in enumerate((*SOURCES, *POOLED)):
+        sure = f"; {clear[i]} are clear, {wrong[i]} of them of a wrong k" if i < len(SOURCES) else ""
+        print(f"right of {count}: {name} {right[i]}{sure}")
+    for i, source in enumerate(SOURCES):
+        if separated:
+            share = np.mean([both[i] for both in separated])
+            print(f"true k reproduced, {len(separated)} well separated tables, from {source}: {share:.1%}")
+        if none:
+            some = sum(claimed(both[i]) for both in none)
+            print(f"{some} of {len(none)} without clusters claimed from {source}")
 
 
 # ---------------------------------------------------------------- ranges of k
@@ -266,13 +362,13 @@ def _named(X: np.ndarray) -> dict[str, np.ndarray]:
     return {f"x{j}": X[:, j] for j in range(X.shape[1])}
 
 
-def by_range(protection: str) -> None:
+def by_range(source: str) -> None:
     """Print the k that each range gives."""
-    print(f"\nThe k of real tables by range, from {protection}")
+    print(f"\nThe k of real tables by range, from {source}")
     print(f"{'table':34} " + " ".join(f"{f'{r[0]}..{r[-1]}':>22}" for r in RANGES))
     differ = []
     for name, sites in real_tables():
-        found = [chosen(sites, summary=protection == "summary", ks=ks) for ks in RANGES]
+        found = [chosen(sites, summary=source == "summary", ks=ks) for ks in RANGES]
         print(f"{name:34} " + " ".join(f"{f'{c.k} {c.verdict}':>22}" for c in found), flush=True)
         inside = all(c.k in RANGES[0] for c in found)
         if inside and len({c.k for c in found}) > 1:
@@ -282,22 +378,27 @@ def by_range(protection: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tables", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--part", choices=("without", "made", "known", "ranges"))
-    parser.add_argument("--protection", choices=("rows", "summary"))
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--sets", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=7000)
+    parser.add_argument("--part", choices=("without", "with", "known", "ranges"), action="append")
+    parser.add_argument("--author", choices=AUTHORS, action="append")
     parser.add_argument("--folder", type=Path, help="where G2's own files are")
+    parser.add_argument("--results", type=Path, default=Path("build/choice_of_k.jsonl"))
+    parser.add_argument("--print", action="store_true", help="compute nothing")
     options = parser.parse_args()
-    for protection in [options.protection] if options.protection else ["rows", "summary"]:
-        if options.part in (None, "without"):
-            without_clusters(protection, options.tables, options.seed)
-        if options.part in (None, "made"):
-            problems = made_sets(max(1, options.tables // 5), options.seed)
-            with_clusters(protection, problems, "Tables with clusters")
-        if options.part in (None, "known"):
-            with_clusters(protection, known_sets(options.folder), "Sets of known k")
-        if options.part in (None, "ranges"):
-            by_range(protection)
+    answers, compute = Answers(options.results), not options.print
+    authors = [AUTHORS[name] for name in options.author or AUTHORS]
+    for part in options.part or ("without", "with"):
+        if part == "ranges":
+            for source in SOURCES:
+                by_range(source)
+            continue
+        number = options.tables if part == "without" else options.sets
+        seeds = range(options.seed, options.seed + number)
+        problems = list(problems_of(part, authors, seeds, options.folder))
+        show = without_clusters if part == "without" else with_clusters
+        show(answers, problems, compute=compute)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 import numpy as np
 import pytest
-from benchmarks.choice_of_k import chosen, claims, tables_of
+from benchmarks import choice_of_k, clinic_tables, made_tables
+from benchmarks.choice_of_k import chosen, claims, main, tables_of
 from benchmarks.made_tables import SEPARATED, WITHOUT, made
 
 from helpers import bits
@@ -85,6 +86,44 @@ def test_a_few_groups_of_a_summary_table_are_not_a_cluster():
     assert (choice.k, choice.verdict) == (3, "clear"), choice.reasons
     faults = {j.k: j.fault for j in choice.judgements}
     assert faults[4] == faults[5] == "a cluster has fewer than 5 groups of the summary tables"
+
+
+@pytest.mark.parametrize(
+    ("author", "kind", "n"),
+    [(clinic_tables, "clusters, missing cells", 300), (made_tables, "eight yes or no, 15% turned", 900)],
+    ids=["few groups", "answers that groups blur"],
+)
+def test_clusters_that_few_blurred_groups_show_are_found(author, kind, n):
+    table = author.made(kind, n, 6000)
+    choice = chosen(tables_of(table), summary=True, ks=range(2, 7))
+    assert choice.k == table.k, choice.reasons
+
+
+def test_the_benchmark_goes_on_after_a_kill_and_passes_over_answers_of_another_rule(
+    tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "answers.jsonl"
+    words = ["choice_of_k", "--tables", "1", "--sets", "1", "--author", "few", "--results", str(file)]
+
+    class Few:
+        WITHOUT, CLUSTERED, made = ("6 normals",), ("3 balls",), staticmethod(made)
+
+    monkeypatch.setattr(choice_of_k, "AUTHORS", {"few": Few})
+    monkeypatch.setattr(choice_of_k, "SIZES", (60,))
+    monkeypatch.setattr(choice_of_k, "pooled", lambda X: (3, 3, 3, 2, 3))
+    monkeypatch.setattr("sys.argv", words)
+    main()
+    printed, whole = capsys.readouterr().out, file.read_bytes()
+    assert whole.count(b"\n") == 2 + 3  # rows and summary tables, and the pooled criteria of the second
+    file.write_bytes(whole[: whole.index(b"\n", len(whole) // 2) + 20])  # killed while it wrote
+    main()
+    assert (capsys.readouterr().out, file.read_bytes()) == (printed, whole)
+    monkeypatch.setattr(choice_of_k, "answer", lambda *_: pytest.fail("computed again"))
+    main()
+    file.write_bytes(whole.replace(b'"rule": "', b'"rule": "0'))
+    monkeypatch.setattr("sys.argv", [*words, "--print"])
+    main()
+    assert "right of 0" in capsys.readouterr().out
 
 
 def test_too_few_rows_are_not_judged():

@@ -29,7 +29,6 @@ from unpooled.typing import FloatArray
 
 _NEAR = 1.05  # restarts within this factor of the best inertia count as solutions
 _MIN_DISCLOSED = 0.9  # share of the rows that must be seen to judge a k
-_POINTS = 10  # rows or groups that a cluster has at least, on average, to be judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +183,7 @@ _MIN_DEVIATION = 0.02
 _SHARPER = 1.03  # its clusters are sharper than theirs by this factor,
 # (few deviations will do if they are much sharper: a category by itself has a large gain in references too)
 _FEW_DEVIATIONS, _MUCH_SHARPER = 1.0, 1.5
+_DEVIATIONS_OF_GROUPS = 2.0  # of summary tables if borders are clear: groups are few, so references vary more
 _AGREEMENT = 0.6  # the clusters of two halves have this adjusted Rand index,
 _STABLE = 0.8  # those of restarts that are nearly as good have this one,
 _BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this. It is clear with these:
@@ -256,17 +256,17 @@ class Choice(Message):
         return self.judgements[self.best]
 
 
-def not_judged(s: Scores, rows: float, points: float) -> str:
+def not_judged(s: Scores, rows: float, groups: float) -> str:
     """Return why clusters cannot be judged, before any reference is made; "" if they can.
 
-    ``points`` is the number of rows, or of groups of summary tables.
+    ``groups`` is the number of groups of summary tables, or of rows if sites answer from rows.
     """
     if s.seen < s.k and s.mass > 0.999 * rows:
         return f"{s.k - s.seen} of {s.k} clusters have no rows: there are fewer rows that differ"
     if s.seen < s.k or s.mass < _MIN_DISCLOSED * rows:
         share = 100 * (1 - s.mass / max(rows, 1.0))
         return f"{share:.0f}% of the rows are in groups that are too small at their sites to be disclosed"
-    if s.k * _POINTS > points:
+    if s.k * _HANDFUL > rows or s.k * _FEW_GROUPS > groups:
         return "there are too few rows, or groups of rows, for as many clusters"
     return ""
 
@@ -327,7 +327,8 @@ def judge(
     deviation = max(float(references.gains.std(ddof=1)), _MIN_DEVIATION)
     usual = float(np.exp(np.log(np.maximum(references.ratios, 1e-12)).mean()))
     sharper = s.ratio / usual
-    enough = _FEW_DEVIATIONS if sharper >= _MUCH_SHARPER else _DEVIATIONS
+    enough = _DEVIATIONS_OF_GROUPS if group_size > 1 and not _run_together(s) else _DEVIATIONS
+    enough = _FEW_DEVIATIONS if sharper >= _MUCH_SHARPER else enough
     if not fault and (replication.gain < expected + enough * deviation or sharper < _SHARPER):
         fault = "simulated tables without clusters look the same"
     return Judgement(s.k, replication, expected, deviation, sharper, "", fault)
@@ -394,9 +395,13 @@ def _doubts(s: Scores, j: Judgement) -> list[str]:
         doubts.append("the clusters are not much sharper than those of simulated tables")
     if j.replication.agreement < _CLEAR_AGREEMENT:
         doubts.append("many rows change their cluster from half to half")
-    if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
+    if _run_together(s):
         doubts.append("clusters run into each other, many rows lie at their borders")
     return doubts
+
+
+def _run_together(s: Scores) -> bool:
+    return s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING
 
 
 def _faults(judgements: Sequence[Judgement]) -> list[str]:
