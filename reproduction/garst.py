@@ -117,9 +117,9 @@ def _rows(
 
 HEADS = ("beta", "noise", "rows of a cluster", "method", "ARI")
 NOTES = (
-    'k-FED: algorithm 2 of its paper has one Lloyd step at the server. Run like that (rows "algorithm 2"), '
-    "it is far from the published numbers if sites differ. In the code of its authors, which produced the "
-    "published numbers, the server iterates to convergence. We run that.",
+    'k-FED: with one Lloyd step at the server, as in algorithm 2 of its paper (rows "algorithm 2"), it is '
+    "far from the published numbers if sites differ. In the code of its authors the server iterates to "
+    "convergence. We run that.",
     "k-FED: the authors' loop over all sets computes the weights of the sites' ARIs after its end, so they "
     "are the sizes of sites in its last set (beta 10, 200 rows per cluster, noise 1.5). The published "
     'numbers are compared with this score. The rows "by site" use each set\'s own sizes, as the text of '

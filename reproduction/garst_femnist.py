@@ -21,10 +21,7 @@ from unpooled.typing import FloatArray, IntArray
 K = 60
 LOCAL = tuple(range(9, K + 1, 3))  # k' to choose from: 6 gives fewer than 60 means in some runs
 NAMES = ("silhouette", "simplified silhouette")
-NOTES = (
-    "The paper sees a high correlation of the silhouette and the simplified silhouette in its figure 5. The "
-    "last row is the correlation over the means of all methods and all k'.",
-)
+NOTES = ("The last row is the correlation over the means of all methods and all k'.",)
 
 
 def _stored(mean: float, sd: float) -> Published:

@@ -271,8 +271,6 @@ NOTES = (
     "simulation.",
     "The mean over the paper's five problems of a kind gives the number that were stopped, if the others end "
     "early. This holds for BTM and QNDA, but not always for SG. A mean of both groups is not judged.",
-    "The bound of SG, BTM and QNDA lies above the optimum of problem 4N2D3K2: no numbering of the optimal "
-    "centroids fulfils (36) with the references of the first site, so (36) excludes the optimum.",
 )
 HELD_OUT_NOTES = ("These problems were not used to choose any setting. They have no published numbers.",)
 
