@@ -149,7 +149,7 @@ def test_the_policy_sets_the_share(tmp_path):
 
 def test_other_protections_have_no_equation_budget(tmp_path):
     rules = (
-        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
         '[aggregation]\nsecure = "required"\n'
     )
     sites = hospitals(tmp_path, rows_of(60), rules)
@@ -313,7 +313,11 @@ def test_rows_are_not_read_where_a_person_has_several_or_the_policy_suppresses_v
         name: Table.from_columns({"who": np.repeat(np.arange(100.0), 2), "x": rng.normal(size=200)})
         for name in NAMES
     }
-    sites = hospitals(tmp_path, table, GROUPED.replace("one_row_per_person = true", 'person = "who"'))
+    sites = hospitals(
+        tmp_path,
+        table,
+        GROUPED.replace("one_row_per_person = true", 'person = "who"'),
+    )
     prepared = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
     found = ask(sites, AskExactSums(np.array([[-1.0], [1.0]])), "r", prepared)
     assert (found.exact.tolist(), found.mass.sum(), opened(tmp_path / "s0")) == ([0.0], 300, 0)
@@ -354,24 +358,55 @@ def test_what_groups_of_rows_need(tmp_path):
         open_site("s0", rows[:4], parse(GROUPED))
 
 
-@pytest.mark.parametrize("change", ["one row more", "another group size"])
+CHANGES = {
+    "one row more": lambda X: np.vstack([X, [0.5, 0.5]]),
+    "another group size": lambda X: X,
+    "another scale": lambda X: 2 * X,
+    "another order": lambda X: X[::-1].copy(),
+    "one column": lambda X: X[:, :1].copy(),
+    "another name": lambda X: Table.from_columns({"age": X[:, 0], "bmi": X[:, 1]}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_groups_of_other_rows_are_not_answered_from(tmp_path, change):
     """Two sets of groups of nearly the same rows differ by single people."""
     rows = rows_of(200)
-    assert ask(hospitals(tmp_path, rows, GROUPED), AskMoments(), "first").mass[0] == 600
+    first = hospitals(tmp_path, rows, GROUPED)
+    assert ask(first, AskMoments(), "first").mass[0] == 600
+    assert ask(first, AskExactSums(centers(3)[0]), "exact").exact.tolist() == [3.0]
     rules = GROUPED
-    if change == "one row more":
-        rows["s0"] = np.vstack([rows["s0"], [0.5, 0.5]])
-    else:
+    if change == "another group size":
         rules = GROUPED.replace("[aggregation]", "min_group_size = 7\n[aggregation]")
-    refused = ask(hospitals(tmp_path, rows, rules), AskMoments(), "second")
-    assert "are not those of its earlier secure sums" in refused["s0"]
+    others = hospitals(tmp_path, {name: CHANGES[change](X) for name, X in rows.items()}, rules)
+    table = change == "another name"
+    prepared = Preparation((Number("age", 0.0, 0.0, 1.0), Number("bmi", 0.0, 0.0, 1.0)), drop=False)
+    points = centers(3, seed=1)[0][:, : 1 if change == "one column" else 2]
+    for number, question in enumerate((AskMoments(), AskExactSums(points))):
+        refused = ask(others, question, f"other {number}", prepared if table else None)
+        assert "are not those of its earlier secure sums" in refused["s0"]
+    assert [opened(tmp_path / name) for name in NAMES] == [2, 2, 2]
     assert ask(hospitals(tmp_path, rows_of(200), GROUPED), AskMoments(), "third").mass[0] == 600
+
+
+@pytest.mark.parametrize("groups_first", [True, False])
+def test_sums_of_rows_and_sums_of_groups_of_them_do_not_leave_one_site(tmp_path, groups_first):
+    """Beside the sums of all groups, the whole share in equations would give more than the share in rows."""
+    first, second = (GROUPED, RULES) if groups_first else (RULES, GROUPED)
+    assert ask(hospitals(tmp_path, rows_of(200), first), AskMoments(), "first").mass[0] == 600
+    sites = hospitals(tmp_path, rows_of(200), second)
+    for number, question in enumerate(
+        (AskMoments(), AskClusterSums(centers(3)), AskExactSums(centers(3)[0]))
+    ):
+        if isinstance(question, AskExactSums) and second == RULES:
+            continue  # these sites answer only from rows
+        assert "are not those of its earlier secure sums" in ask(sites, question, f"r{number}")["s0"]
+    assert opened(tmp_path / "s0") == (0 if groups_first else 1)
 
 
 def test_groups_other_than_those_of_the_summary_table_are_not_answered_from(tmp_path):
     X, folder = rows_of(200)["s0"], tmp_path / "s0"
-    table = "format = 1\n[protect]\none_row_per_person = true\nauto_approve = true\n"
+    table = GROUPED.replace('mode = "raw"', "no_sensitive_columns = true\nauto_approve = true")
     open_site("s0", X, parse(table), folder).close()
     open_site("s0", X, parse(GROUPED), folder).close()  # the same groups
     other = GROUPED.replace("[aggregation]", "min_group_size = 7\n[aggregation]")
@@ -463,6 +498,55 @@ def test_a_run_finds_the_clusters_on_groups_and_makes_one_exact_round(tmp_path):
     assert -model.score(X) <= 1.001 * pooled.inertia_
     again = FederatedKMeans(3, random_state=0, secure=True, protect="raw").fit(rows)
     np.testing.assert_array_equal(again.cluster_centers_, model.cluster_centers_)
+
+
+# ---------------------------------------------------------------- attacks on the budget itself
+
+
+@pytest.mark.parametrize("rules", [RULES, GROUPED])
+def test_two_coordinators_at_once_do_not_open_the_same_equations_twice(tmp_path, rules):
+    """Both sums are allowed while nothing is charged; the second to be masked is refused, in any order."""
+    rows, other = rows_of(100), Identity.new()  # 5 equations, or 4 beside groups: one sum of three clusters
+    for first in (0, 1):
+        folder = tmp_path / str(first)
+        both = [(hospitals(folder, rows, rules, one), one) for one in (AUTHORITY, other)]
+        coordinators = [SlowCoordinator(sites, authority) for sites, authority in both]
+        for number, coordinator in enumerate(coordinators):
+            points = centers(4, seed=number)
+            question = AskClusterSums(points) if rules == RULES else AskExactSums(points[0])
+            coordinator.begin(request_id(0, f"r{number}"), question, epoch="e")
+            assert coordinator.stage() is None  # shares
+        found = [coordinators[number].rest() for number in (first, 1 - first)]
+        assert found[0].mass.sum() == 300
+        if rules == RULES:
+            assert found[1] is None
+            assert "equation budget" in coordinators[1 - first].refused["s0"]
+        else:
+            assert (found[0].exact.tolist(), found[1].exact.tolist()) == ([3.0], [0.0])
+        assert [opened(folder / name) for name in NAMES] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("rules", [RULES, GROUPED])
+@pytest.mark.parametrize("lost", ["older", "deleted", "of another site"])
+def test_a_ledger_that_was_put_back_gives_no_equations_back(tmp_path, rules, lost):
+    rows, ledger = rows_of(100), tmp_path / "s0" / "ledger.sqlite"
+    sites = hospitals(tmp_path, rows, rules)
+    assert ask(sites, AskMoments(), "first").mass[0] == 300
+    older = ledger.read_bytes()
+    question = AskClusterSums(centers(3)) if rules == RULES else AskExactSums(centers(3)[0])
+    assert ask(sites, question, "second").mass.sum() == 300
+    newest = ledger.read_bytes()
+    other = (tmp_path / "s1" / "ledger.sqlite").read_bytes()
+    if lost == "deleted":
+        ledger.unlink()
+    else:
+        ledger.write_bytes(older if lost == "older" else other)
+    with pytest.raises(LedgerError):
+        sites["s0"].open()
+    ledger.write_bytes(newest)
+    before = opened(tmp_path / "s0")
+    assert ask(sites, AskMoments(), "third") is not None
+    assert opened(tmp_path / "s0") >= before >= 2
 
 
 # ---------------------------------------------------------------- the attacker with known assignments

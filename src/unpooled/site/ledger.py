@@ -240,19 +240,19 @@ class Ledger(ChainedFile):
         Raises
         ------
         QueryRefusedError
-            If secure sums were answered from other rows, and these must be ``alone``.
+            If secure sums were answered from other rows, and these or those must be ``alone``.
         """
         with self.transaction():
-            known = [str(entry[1]) for entry in self._entries("rows")]
-            if digest in known:
+            known = self._entries("rows")
+            if any(entry[1:] == [digest, alone] for entry in known):
                 return
-            if known and alone:
+            if known and (alone or known[0][2]):
                 raise QueryRefusedError(
                     "this site's rows, or the rules for grouping them, are not those of its earlier secure "
                     "sums, and the differences would disclose people. A site with a summary table (mode = "
                     '"summary") can update it.'
                 )
-            with self._writing("rows", digest):
+            with self._writing("rows", digest, alone):
                 pass
 
     def _sums_of_all_rows(self) -> int:
