@@ -6,7 +6,8 @@ import pytest
 from unpooled.app.pages.table_page import facts, variance_kept
 from unpooled.data import Table
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
-from unpooled.site.explain_policy import explain
+from unpooled.privacy.presets import PRESETS
+from unpooled.site.explain_policy import explain, template
 from unpooled.site.policy import parse
 
 
@@ -143,3 +144,17 @@ def test_a_summary_table_says_of_which_columns_little_or_nothing_is_disclosed():
     assert list(found) == ["kwh", "pay", "flat", "sex"]
     assert np.isnan(found["flat"][0])
     assert 0 < found["kwh"][0] < 1
+
+
+@pytest.mark.parametrize("preset", ["datashield", "opensafely", "cms"])
+def test_the_officer_reads_that_a_preset_sets_a_smaller_group_than_the_default(preset):
+    """303 people and 14 columns: the default is 12."""
+    rng = np.random.default_rng(0)
+    table = Table.from_columns({f"x{j}": rng.normal(size=303) for j in range(14)})
+    settings = parse(template("north", preset, one_row_per_person=True)).protect.settings()
+    size = PRESETS[preset].min_people
+    sentences = " ".join(facts(microaggregate(table, settings), settings))
+    assert f"The minimum group size of {size} was set by the policy or an option. The default" in sentences
+    assert "columns is 12: smaller groups" in sentences
+    for enough in (SummarySettings(), SummarySettings(12), SummarySettings(16)):
+        assert "was set by" not in " ".join(facts(microaggregate(table, enough), enough))

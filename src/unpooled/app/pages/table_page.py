@@ -1,8 +1,10 @@
 """The page of a summary table, for the officer who approves it: the table, how it was made, its cost."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from unpooled.data.column_kinds import KINDS, kind_of
+from unpooled.data.column_kinds import KINDS, has_cells, kind_of
 from unpooled.data.summary_table import OTHER, SummaryTable
 from unpooled.html.formatting import counted
 from unpooled.html.rendering import render
@@ -35,6 +37,7 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
         "disclose no more."
         if len(summary)
         else "The summary table has no groups left: the site answers nothing until it is updated.",
+        *_below_default(summary, settings),
         _declaration(settings),
         f"A cell is disclosed if at least {summary.min_group_size} people of a group have a value. Otherwise "
         "it is empty, and its number of people with a value is given as 0. Means are cut so that nobody "
@@ -65,6 +68,19 @@ def facts(summary: SummaryTable, settings: SummarySettings, rare: tuple[str, ...
             f"{settings.max_share * 100:g}% of the group's total."
         )
     return [*sentences, *_rare(summary, rare), *_odd_columns(summary), *_uniform(summary, settings)]
+
+
+def _below_default(summary: SummaryTable, settings: SummarySettings) -> list[str]:
+    """Return a sentence if the minimum group size that was set is below the default."""
+    columns = sum(has_cells(kind) for kind in summary.kinds)
+    default = replace(settings, min_group_size=0).group_size_for(int(summary.people.sum()), columns)
+    if not settings.min_group_size or summary.min_group_size >= default:
+        return []
+    return [
+        f"The minimum group size of {summary.min_group_size} was set by the policy or an option. The default "
+        f"for this number of people and columns is {default}: smaller groups disclose more about who is in "
+        "the table."
+    ]
 
 
 def _declaration(settings: SummarySettings) -> str:

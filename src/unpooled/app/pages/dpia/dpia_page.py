@@ -263,10 +263,11 @@ def _visibility(site: SiteFacts) -> list[tuple[str, str, str]]:
         ("The network", "Encrypted messages, their sizes and times", "Their content"),
         (
             "Readers of the result",
-            "Centres, counts and profiles over all sites. Of this site: its people in each cluster, which a "
-            "release rounds, and suppresses if they are few; in the coordinator's report also its missing "
-            "values and the position of its people on the map. With secure sums, of this site only missing "
-            "values",
+            "Centres, counts and profiles over all sites. Of this site: its number of people, the date of "
+            "its table, its missing values, and how much it sent. Without secure sums also its people in "
+            "each cluster, which a release rounds, and suppresses if they are few; their mean distance from "
+            "the centres; how far the centres move without it; and in the report the position of its people "
+            "on the map",
             "Rows, the summary table, single answers of this site",
         ),
         (
