@@ -138,14 +138,14 @@ def tapped_run(rows, **rules):
     return relays, wire.seen, done
 
 
-def shared_clusters(seed, kind):
+def shared_clusters(seed, kind, n=100):
     """Eight hospitals: all have all clusters, or those of their region, or one of their own besides."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(0, 8, (16, 3))
     mine = {"shared": lambda i: range(4), "regional": lambda i: range(4 * (i // 4), 4 * (i // 4) + 4)}.get(
         kind, lambda i: (0, 1, 2, 4 + i)
     )
-    return {f"h{i}": centers[rng.choice(list(mine(i)), 100)] + rng.normal(size=(100, 3)) for i in range(8)}
+    return {f"h{i}": centers[rng.choice(list(mine(i)), n)] + rng.normal(size=(n, 3)) for i in range(8)}
 
 
 def opened_sets(seen, points, labels):

@@ -111,8 +111,8 @@ def test_an_exact_round_after_groups_of_rows_determines_at_most_one_row(make, n,
     assert (judged.equations <= k, len(judged.rows) <= 1) == (True, True)
     assert len(determined([*exact, groups_of(rows)], n).rows) <= (k - 1) * 5 / 4
     pooled = run(Lloyd(k=k), Simulation.from_rows({"all": X}), seed=0).state.centers
-    if make is apart or n > 150:  # 30 groups do not describe eight clusters that run into each other
-        assert inertia(X, found.centers) <= 1.03 * inertia(X, pooled)
+    few = make is overlapping and n == 150 and k == 8  # 30 groups do not describe so many clusters
+    assert inertia(X, found.centers) <= (1.12 if few else 1.03) * inertia(X, pooled)
 
 
 def groups_of(rows):
