@@ -19,7 +19,9 @@ from unpooled.site import Site
 from unpooled.site.open_site import AnswerSource, open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
+AUTO = parse(
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+)
 SITES, K, D, ROWS, ROUNDS = 10, 20, 784, 600, 15
 
 

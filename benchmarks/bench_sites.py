@@ -62,7 +62,8 @@ def set_up(home: Path, sites: int) -> tuple[FederationFolder, list[list[str]]]:
     rng, commands = np.random.default_rng(0), []
     policy = home / "policy.toml"  # approves all studies of this coordinator
     policy.write_text(
-        'format = 1\n[protect]\none_row_per_person = true\n[studies]\napprove = "known"\npurposes = ["*"]\n'
+        "format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true\n"
+        '[studies]\napprove = "known"\npurposes = ["*"]\n'
     )
     for name in names:
         place = certified_site(federation, name, home / name)

@@ -64,6 +64,7 @@ format = 1
 mode = "{}"
 auto_approve = true
 one_row_per_person = true
+no_sensitive_columns = true
 [aggregation]
 max_equations = 1
 """

@@ -30,7 +30,7 @@ from unpooled.site.ledger import Ledger
 from unpooled.site.policy import parse
 
 EXACT = RelayRules(exact=True)
-ONE_ROW_PER_PERSON = parse("format = 1\n[protect]\none_row_per_person = true\n")
+ONE_ROW_PER_PERSON = parse("format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true\n")
 """The default policy, with the declaration that a summary table needs."""
 
 # ---------------------------------------------------------------- data

@@ -12,7 +12,7 @@ from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.open_site import open_site
 
-BY_ID = SummarySettings(min_group_size=3, person="id")
+BY_ID = SummarySettings(min_group_size=3, person="id", no_sensitive_columns=True)
 
 
 class Patients:

@@ -68,7 +68,11 @@ def test_it_runs_at_sites_with_a_policy_and_ends_with_the_same_bits(hospital, ro
 
 
 def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
-    site = open_site("site-0", rows["site-0"], parse("format = 1\n[protect]\none_row_per_person = true"))
+    site = open_site(
+        "site-0",
+        rows["site-0"],
+        parse("format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true"),
+    )
     done = run(
         hospital.Spherical(k=3),
         LocalFederation([site, *(Site(s, X) for s, X in rows.items() if s != "site-0")]),
@@ -77,7 +81,10 @@ def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
 
 
 def test_a_module_that_is_not_installed_is_named():
-    policy = parse("format = 1\n[protect]\none_row_per_person = true\n[jobs]\nmodules = ['no_such']")
+    policy = parse(
+        "format = 1\n[protect]\none_row_per_person = true\n"
+        "no_sensitive_columns = true\n[jobs]\nmodules = ['no_such']"
+    )
     with pytest.raises(PolicyError, match=r"\[jobs\] modules: module no_such cannot be imported"):
         open_site("a", np.zeros((30, 2)), policy)
 
@@ -86,7 +93,7 @@ def test_reading_a_policy_imports_nothing(tmp_path, monkeypatch):
     """Somebody else's policy may be read, e.g. for its bounds; only who opens a site trusts its modules."""
     (tmp_path / "sent_with_a_policy.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = "format = 1\n[protect]\none_row_per_person = true\n"
+    text = "format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true\n"
     text += "[jobs]\nmodules = ['sent_with_a_policy']\nalgorithms = ['lloyd', 'theirs']"
     policy = parse(text)
     assert policy.jobs.modules == ("sent_with_a_policy",)
@@ -97,7 +104,7 @@ def test_reading_a_policy_imports_nothing(tmp_path, monkeypatch):
 
 
 def test_a_method_that_no_module_has_is_named(hospital):
-    text = "format = 1\n[protect]\none_row_per_person = true\n"
+    text = "format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true\n"
     policy = parse(f"{text}[jobs]\nmodules = ['hospital_methods']\nalgorithms = ['lloid']")
     with pytest.raises(PolicyError, match=r"unknown 'lloid'; known are lloyd, .*spherical"):
         open_site("a", np.zeros((30, 2)), policy)

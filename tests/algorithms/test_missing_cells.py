@@ -334,7 +334,8 @@ def test_a_raw_mode_site_suppresses_small_cells_of_cluster_and_column():
 def test_a_real_site_answers_from_its_summary_table_with_missing_values_and_columns():
     X, _ = with_missing_cells(1, n=400)
     policy = parse(
-        "format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true\none_row_per_person = true"
+        "format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true\none_row_per_person = true\n"
+        "no_sensitive_columns = true"
     )
     tables = {"a": named(X[:200]), "b": Table.from_columns({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
     real = LocalFederation([open_site(name, table, policy) for name, table in tables.items()])

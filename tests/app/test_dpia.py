@@ -1,6 +1,7 @@
 """``unpooled site dpia``: what it says is in the folder, its tests exist, it renders and prints."""
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from unpooled.app.cli import app
 from unpooled.app.pages.dpia import page, read
 from unpooled.app.pages.dpia.threats import ALL, THREATS, threats
 from unpooled.data import PreparationOptions, Table
+from unpooled.data.summary_table import to_csv
 from unpooled.evaluation import Analysis
 from unpooled.federation import LocalFederation
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
@@ -31,7 +33,9 @@ from unpooled.site.table_store import SummaryFolder
 ROOT = Path(__file__).parents[2]
 ODD = "a <b>&\"' ü"
 TEXTS = {
-    "summary": template("", "opensafely", one_row_per_person=True),
+    "summary": template("", "opensafely", one_row_per_person=True).replace(
+        "no_sensitive_columns = false", "no_sensitive_columns = true"
+    ),
     "raw": 'format = 1\n[protect]\nmode = "raw"\n',
     "dp": template("", "strict", rows=500),
 }
@@ -135,6 +139,45 @@ def test_the_attack_on_a_raw_site_is_counted(sites):
     assert "only the contract with its partners protects them" in text
 
 
+OF_A_SITE = {"site", "rows", "protection", "summary_made", "missing_cells", "numbers_sent", "bytes_sent"}
+WITHOUT_SECURE_SUMS = {"inertia_per_row", "centre_moves_without_it"}
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_what_readers_of_the_result_see_of_a_site(tmp_path, secure):
+    """The line of the report names all of it, and neither rows nor rows of the summary table are there."""
+    rng = np.random.default_rng(0)
+    clusters = {f"site-{s}": 800 * rng.integers(2, size=(80, 1)) for s in "abc"}
+    rows = {name: 12345 + (rng.normal(0, 99, (80, 2)) + shift) / 9999 for name, shift in clusters.items()}
+    for name, X in rows.items():
+        np.savetxt(tmp_path / f"{name}.csv", X, "%.12f", ",", header="age,bmi", comments="")
+    run_, report = tmp_path / "run", tmp_path / "report.html"
+    files = [tmp_path / f"{name}.csv" for name in rows]
+    words = ("--protect", "summary", "--one-row-per-person", *(["--secure"] if secure else []))
+    code, output = call("fit", *files, "-k", 2, *words, "--out", run_, "--report", report)
+    assert code == 0, output
+    result = json.loads((run_ / "result.json").read_text())
+    for one in result["sites"]:
+        assert set(one) == OF_A_SITE | WITHOUT_SECURE_SUMS
+        assert {name for name, value in one.items() if value is None} == (
+            WITHOUT_SECURE_SUMS if secure else set()
+        )
+    assert all((cluster["rows_by_site"] is None) is secure for cluster in result["clusters"])
+    by_site = [name for name in rows if f'"{name}"' in json.dumps({**result, "sites": [], "clusters": []})]
+    assert by_site == []
+    texts = [path.read_text() for path in (*run_.glob("*.json"), *run_.glob("*.csv"), report)]
+    assert numbers_in(*texts)  # the centres
+    for X in rows.values():
+        of_rows, of_groups = ({float(f"{x:.12f}") for x in X.ravel()}, numbers_in(to_csv(microaggregate(X))))
+        assert (len(of_rows), len(of_groups) > 8) == (160, True)
+        assert not (of_rows | of_groups) & numbers_in(*texts)
+
+
+def numbers_in(*texts):
+    """The numbers above 10,000 with three decimals or more in some texts."""
+    return {float(x) for text in texts for x in re.findall(r"\d{5,}\.\d{3,}", text)}
+
+
 def test_what_a_coordinator_sees_of_a_site(sites, tmp_path):
     """Its schema in clear, whatever the mode; of a site with groups of rows only sums besides."""
     for mode in ("summary", "raw"):
@@ -198,7 +241,7 @@ def patients(numbers, seed=0):
 def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp_path):
     """A summary table is updated, two people are erased, and another update is not approved."""
     place = SummaryFolder(tmp_path)
-    place.make(patients(range(90)), SummarySettings(min_group_size=5, person="id"))
+    place.make(patients(range(90)), SummarySettings(min_group_size=5, person="id", no_sensitive_columns=True))
     assert "ever disclosed" in page(read(tmp_path))  # nobody approved it yet
     place.approve(by="Dr. Low")
     plan = renew(place, patients(range(6, 130)))
@@ -331,7 +374,7 @@ def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
 def test_a_changed_summary_table_is_refused_and_a_changed_log_stands_first(tmp_path):
     rows = Table.from_columns({"age": np.arange(60.0), "sex": list("fm") * 30})
     folder = tmp_path / "north"
-    SummaryFolder(folder).make(rows, SummarySettings(one_row_per_person=True))
+    SummaryFolder(folder).make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     SummaryFolder(folder).approve(by="Dr. Low")
     open_site("north", folder=folder).close()
     open_site("north", folder=folder).close()

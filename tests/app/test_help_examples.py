@@ -24,7 +24,8 @@ LIVE = {
     "unpooled federation run heart -k 3 --files share": "test_file_processes.py",
     "unpooled federation watch heart": "../app/test_review_and_monitor.py",
     "unpooled site review hospital-a": "../app/test_review_and_monitor.py",
-    "unpooled site join hospital-a hospital-a.json --data patients.csv --person patient_id": "network.py",
+    "unpooled site join hospital-a hospital-a.json --data patients.csv --person patient_id "
+    "--diverse diagnosis": "network.py",
     "unpooled site join region region.json --downstream heart --policy rules.toml": "relay_network.py",
     "unpooled site start hospital-a": "network.py",
     "unpooled site answer hospital-a share/hospital-a --watch": "test_file_processes.py",
@@ -51,7 +52,7 @@ unpooled site approve hospital-a
 unpooled federation key heart
 unpooled site export hospital-a --recipient heart-key.json --study study.toml -o hospital-a.unpooled
 unpooled federation receive heart heart/*.unpooled
-unpooled site join hospital-a heart-key.json --data patients.csv --person patient_id
+unpooled site join hospital-a heart-key.json --data patients.csv --person patient_id --diverse diagnosis
 unpooled site decline hospital-a 2 --reason "no agreement with you"
 unpooled site log hospital-a --verify
 unpooled site dpia hospital-a

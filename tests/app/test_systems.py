@@ -153,7 +153,9 @@ def test_a_site_is_opened_elsewhere(monkeypatch, tmp_path):
     from unpooled.site.policy import parse
 
     monkeypatch.setattr(sys, "platform", "darwin")
-    policy = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
+    policy = parse(
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+    )
     site = open_site("north", {"age": list(range(9))}, policy, tmp_path)
     site.close()
     assert (tmp_path / "log.jsonl").read_bytes().endswith(b"}\n")

@@ -32,7 +32,9 @@ from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
-SUMMARY = "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+SUMMARY = (
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
+)
 X = np.random.default_rng(0).normal(size=(90, 2))
 CHEAP = AskNoisyMoments(0.01, np.full(2, 5.0), 4)
 
@@ -86,7 +88,9 @@ def test_an_answer_from_a_summary_table_is_not_given_again_from_another_summary_
     answers = []
     for rows in (X, X + 1.0):
         SummaryFolder(tmp_path).make(
-            rows, SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE
+            rows,
+            SummarySettings(one_row_per_person=True, no_sensitive_columns=True),
+            second_table=SECOND_TABLE,
         )
         for _ in range(2):  # the second time from the log
             site = open_site("a", None, parse(SUMMARY), tmp_path)

@@ -26,7 +26,9 @@ from unpooled.site.chain import Chain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
+AUTO = parse(
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+)
 CELLS = AskClusterSums(np.array([[[0.0, 0.0], [5.0, 5.0]]]))
 
 
@@ -254,7 +256,7 @@ def test_a_category_is_named_from_g_people_on_and_nowhere_before(holders, tmp_pa
     category = ["Wilson"] * holders + ["usual"] * (40 - holders) + ["Wilson"] * 30
     x = np.random.default_rng(0).normal(size=70)
     table = Table.from_columns({"who": who, "x": x, "y": x, "kind": category})
-    rules = parse("format = 1\n[protect]\nauto_approve = true\nperson = 'who'")
+    rules = parse("format = 1\n[protect]\nauto_approve = true\nno_sensitive_columns = true\nperson = 'who'")
     site = open_site("a", table, rules, tmp_path)
     hook = Preparation((PLAIN.columns[0], Category("kind", ("Wilson",), False, 0, 1e-6)), drop=False)
     disclosed = asking(site)(AskSchema())

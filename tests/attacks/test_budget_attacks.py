@@ -41,7 +41,7 @@ from unpooled.site.policy import parse
 
 DP = histories.RULES
 SUMS = (
-    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
     '[aggregation]\nsecure = "required"\n'
 )
 X, _ = blobs(0, n=280, d=2, k=3)
@@ -220,7 +220,7 @@ def test_a_folder_that_answered_with_noise_answers_in_no_other_way(tmp_path):
     site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),)))
     site.close()
     for rules in (
-        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true",
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true",
         'format = 1\n[protect]\nmode = "raw"',
     ):
         with pytest.raises(LedgerError, match="answered with differential privacy before"):
@@ -233,7 +233,10 @@ def test_a_shape_of_a_column_is_refused_by_a_site_with_dp_or_a_summary_table(tmp
     table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
     declared = DP + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
     transform = Preparation((Shaped("x", 0.0, 0.0, 1.0, "log", ()),), drop=False)
-    for rules in (declared, "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true"):
+    for rules in (
+        declared,
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true",
+    ):
         site = open_site("a", table, parse(rules))
         for question in (AskMoments(), AskNoisyMoments(0.01, np.full(1, 30.0))):
             request = Request(RequestId("r", 0, 0, 0), (Part("total", question, transform, 0),))

@@ -12,7 +12,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 PROTECTED = {
-    "summary": "[protect]\nauto_approve = true\none_row_per_person = true",
+    "summary": "[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true",
     "dp": '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
     'columns = ["x", "y", "lab"]\nlower = [-20, -20, 0]\nupper = [20, 20, 10]\n',
     "raw": '[protect]\nmode = "raw"',

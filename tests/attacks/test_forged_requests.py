@@ -323,7 +323,10 @@ def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run
     """The first word of a site, beside its key: what it remembers of the run."""
     authority, rules = (
         Identity.new(),
-        parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"),
+        parse(
+            "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+            "no_sensitive_columns = true\n"
+        ),
     )
     sites = [
         open_site(f"s{i}", X[i::4], rules, tmp_path / f"s{i}", authority=authority.public) for i in range(4)
@@ -348,7 +351,7 @@ def test_a_site_that_lies_about_the_participants_is_left_out_by_name_and_the_run
 
 def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_are_not(tmp_path):
     rules = parse(
-        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
         '[aggregation]\nsecure = "required"\n'
     )
     folders = {f"s{i}": tmp_path / f"s{i}" for i in range(3)}

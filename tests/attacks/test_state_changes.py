@@ -35,8 +35,10 @@ from unpooled.site.study_store import APPROVED, WITHDRAWN, StudyFolder
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 NEW_RUN = "Start a new run"
-RAW = 'format = 1\n[protect]\nmode = "raw"\none_row_per_person = true\n'
-SUMMARY = "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+RAW = 'format = 1\n[protect]\nmode = "raw"\none_row_per_person = true\nno_sensitive_columns = true\n'
+SUMMARY = (
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
+)
 SECURE = '[aggregation]\nsecure = "required"\n'
 DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
@@ -146,7 +148,7 @@ def test_a_running_site_answers_from_no_summary_table_and_under_no_rules_that_we
     place, ages = SummaryFolder(Path(hospital.folder)), np.arange(60.0) % 31 + 40
     place.make(
         Table.from_columns({"age": ages, "hiv": (np.arange(60) % 7 == 0) * 1.0}),
-        SummarySettings(one_row_per_person=True),
+        SummarySettings(one_row_per_person=True, no_sensitive_columns=True),
     )
     place.approve("an officer")
     study = study_of()
@@ -155,7 +157,9 @@ def test_a_running_site_answers_from_no_summary_table_and_under_no_rules_that_we
     StudyFolder(Path(hospital.folder)).decide(study.digest, APPROVED, "an officer")
     assert not isinstance(answered(end, 0, "hiv"), Refusal)
     place.make(
-        Table.from_columns({"age": ages}), SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE
+        Table.from_columns({"age": ages}),
+        SummarySettings(one_row_per_person=True, no_sensitive_columns=True),
+        second_table=SECOND_TABLE,
     )
     place.approve("an officer")
     for exchange in (0, 1):

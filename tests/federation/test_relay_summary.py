@@ -333,6 +333,9 @@ def test_a_refusal_does_not_name_members():
 
 
 def test_a_site_that_requires_secure_sums_gives_its_table_to_nobody():
-    rules = parse('format = 1\n[protect]\none_row_per_person = true\n[aggregation]\nsecure = "required"\n')
+    rules = parse(
+        "format = 1\n[protect]\none_row_per_person = true\n"
+        'no_sensitive_columns = true\n[aggregation]\nsecure = "required"\n'
+    )
     site = open_site("a", mixed(np.random.default_rng(5), 60), rules)
     assert "the policy allows only secure sums" in reply_of(site, AskSummary(), "each").reason

@@ -98,7 +98,13 @@ def test_declared_columns_must_be_there_and_dp_excludes_a_summary_table(tmp_path
     with pytest.raises(PolicyError, match="there is no column 'z'"):
         open_site("a", table, parse(RULES.replace('["x", "y"]', '["x", "z"]')))
     open_site(
-        "a", table, parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true"), tmp_path
+        "a",
+        table,
+        parse(
+            "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+            "no_sensitive_columns = true"
+        ),
+        tmp_path,
     ).close()
     with pytest.raises(
         LedgerError,
@@ -157,7 +163,8 @@ def test_a_simulated_budget_never_serves_a_site_with_rules(tmp_path):
         ("raw", "does not have a privacy budget"),
     ):
         policy = parse(
-            f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true'
+            f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true\n'
+            "no_sensitive_columns = true"
         )
         site = open_site("a", X, policy, tmp_path / mode)
         (reply,) = site.answer(request).replies

@@ -35,7 +35,10 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.table_store import SummaryFolder
 
-AUTO = parse("format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true\none_row_per_person = true")
+AUTO = parse(
+    "format = 1\n[protect]\nmin_group_size = 5\nauto_approve = true\none_row_per_person = true\n"
+    "no_sensitive_columns = true"
+)
 STAGES = (AskKeys, AskShares, AskMasked, AskConsistency, AskUnmask)
 CLUSTERS = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0], [40.0, 40.0], [80.0, 80.0], [-40.0, 40.0]])
 

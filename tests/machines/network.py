@@ -219,6 +219,7 @@ class Network:
         if not own.exists():
             options = (*self._reading, *options)
             options += () if "--person" in options else ("--one-row-per-person",)
+            options += () if "--diverse" in options else ("--no-sensitive-columns",)
             if "--policy" not in options:
                 policy = self.folder / f"{site}.toml"
                 policy.write_text(f"format = 1\n{STUDIES}")

@@ -91,7 +91,14 @@ def test_a_site_in_the_background_reports_why_it_is_not_connected(network, hospi
     unpooled_command("federation", "init", home, "--name", "alone", "--address", where, "--site", "va")
     invitation = home / "invitations" / "va.json"
     folder = tmp_path / "va"
-    words = ("--data", hospital_files["va"], "--one-row-per-person", "--allow-second-folder", "--background")
+    words = (
+        "--data",
+        hospital_files["va"],
+        "--one-row-per-person",
+        "--no-sensitive-columns",
+        "--allow-second-folder",
+        "--background",
+    )
     network.command("site", "join", folder, invitation, *words)
     try:
         assert "va in alone: awaiting admission" in unpooled_command("site", "status", folder, code=6)

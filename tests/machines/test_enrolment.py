@@ -183,12 +183,14 @@ def test_lost_rules_are_not_replaced_by_the_default_ones(federation, tmp_path):
 @pytest.mark.parametrize(
     ("words", "policy", "says"),
     [
-        ((), "", "nobody declared which rows belong to one person"),
-        ((), "auto_approve = true", "nobody declared which rows belong to one person"),
+        (("--diverse", "bmi"), "", "nobody declared which rows belong to one person"),
+        (("--diverse", "bmi"), "auto_approve = true", "nobody declared which rows belong to one person"),
         (("--person", "who"), "one_row_per_person = true", "the policy has [protect] one_row_per_person"),
         (("--one-row-per-person",), 'person = "who"', "the policy has [protect] person = 'who'"),
-        (("--one-row-per-person",), "", "some people seem to have several rows"),
-        (("--person", "name"), "", "no column 'name'"),
+        (("--one-row-per-person", "--no-sensitive-columns"), "", "some people seem to have several rows"),
+        (("--person", "who"), "", "nobody declared which columns are sensitive"),
+        (("--person", "who"), "auto_approve = true", "nobody declared which columns are sensitive"),
+        (("--person", "name", "--diverse", "bmi"), "", "no column 'name'"),
         (("--data", "lost.csv"), 'mode = "raw"', "lost.csv"),
     ],
 )

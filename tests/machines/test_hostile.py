@@ -209,7 +209,13 @@ def test_without_the_right_certificate_nobody_connects(network, fitted, tmp_path
     # another federation of the same name: its sites' certificates are not valid here
     where = f"localhost:{network.port}"
     other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare")
-    rows = ("--data", network.files["va"], "--one-row-per-person", "--allow-second-folder")
+    rows = (
+        "--data",
+        network.files["va"],
+        "--one-row-per-person",
+        "--no-sensitive-columns",
+        "--allow-second-folder",
+    )
     certified_site(other, "va", tmp_path / "impostor", network.files["va"])
     network.start("impostor", "site", "start", tmp_path / "impostor")
     # a site with only the other federation's invitation: its server is another one, so it sends nothing

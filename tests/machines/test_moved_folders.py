@@ -89,7 +89,7 @@ def naming(folder, path):
 
 def test_a_moved_site_opens_its_summary_table(federation, join, table, tmp_path):
     old, new = tmp_path / "north", tmp_path / "elsewhere" / "north"
-    admitted(federation, join, old, "--data", table, "--person", "patient_id")
+    admitted(federation, join, old, "--data", table, "--person", "patient_id", "--no-sensitive-columns")
     digest = SummaryFolder(old).digest
     assert naming(old, old) == []
     new.parent.mkdir()
@@ -194,11 +194,24 @@ def test_a_query_within_the_folder_updates_the_table_of_a_moved_site(table, tmp_
     ],
 )
 def test_an_admitted_site_does_not_replace_missing_files(federation, join, table, tmp_path, removed, named):
-    folder = admitted(federation, join, tmp_path / "north", "--data", table, "--person", "patient_id")
+    folder = admitted(
+        federation,
+        join,
+        tmp_path / "north",
+        "--data",
+        table,
+        "--person",
+        "patient_id",
+        "--no-sensitive-columns",
+    )
     for name in removed:
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
     before = everything(tmp_path)
-    for words in ((), ("--data", table), ("--data", table, "--person", "patient_id")):
+    for words in (
+        (),
+        ("--data", table),
+        ("--data", table, "--person", "patient_id", "--no-sensitive-columns"),
+    ):
         output = join(folder, *words, code=1)
         assert f"the site was admitted before, and its files are missing: {named}. Restore" in output
         assert everything(tmp_path) == before
@@ -225,14 +238,14 @@ def test_a_site_is_admitted_only_with_all_its_files(federation, join, table, tmp
     invitation = invite(federation, "north")
     join(folder, invitation, "--data", tmp_path / "nothing.csv", code=1)
     assert awaiting_admission(federation) == {}
-    join(folder, invitation, "--data", table, "--one-row-per-person")
+    join(folder, invitation, "--data", table, "--one-row-per-person", "--no-sensitive-columns")
     assert awaiting_admission(federation)
     assert not SiteFolder(folder).was_enrolled
     assert verify(folder / "log.jsonl") == []
     result = CliRunner().invoke(app, ["site", "log", str(folder)])
     assert (result.exit_code, "Nothing has left" in result.output) == (0, True)
     shutil.rmtree(folder / "summary")
-    join(folder, "--data", table, "--one-row-per-person")
+    join(folder, "--data", table, "--one-row-per-person", "--no-sensitive-columns")
     assert SummaryFolder(folder).exists
 
 
@@ -260,7 +273,7 @@ def test_a_moved_relay_and_its_federation(federation, join, tmp_path):
 def copied(federation, join, table, tmp_path):
     """A site in a folder, and a copy of the folder."""
     original, copy = tmp_path / "north", tmp_path / "copy"
-    admitted(federation, join, original, "--data", table, "--person", "patient_id")
+    admitted(federation, join, original, "--data", table, "--person", "patient_id", "--no-sensitive-columns")
     approve(original)
     shutil.copytree(original, copy, symlinks=True)
     return original, copy
@@ -403,7 +416,7 @@ def test_nothing_is_written_outside_of_the_folder(federation, join, table, tmp_p
     parent.chmod(0o500)
     try:
         link = tmp_path / "link" / "north"
-        admitted(federation, join, link, "--data", table, "--person", "patient_id")
+        admitted(federation, join, link, "--data", table, "--person", "patient_id", "--no-sensitive-columns")
         approve(link)
         (membership,) = SiteFolder(link).memberships()
         session = open_session(membership.membership_file, signed(federation, "r"))

@@ -116,7 +116,9 @@ class Member:
 
 def test_two_federations_are_answered_from_one_table_and_share_one_log(call, federations, tmp_path):
     folder, data = tmp_path / "site", write(tmp_path / "p.csv", people(np.random.default_rng(0), range(60)))
-    memberships = joined(call, federations, folder, "--data", data, "--person", "patient_id")
+    memberships = joined(
+        call, federations, folder, "--data", data, "--person", "patient_id", "--no-sensitive-columns"
+    )
     call("site", "approve", folder, "--table", "--yes")
     members = [Member(call, federations[name], memberships[name]) for name in NAMES]
     assert [member.ask().names for member in members] == [("age", "bmi", "kind")] * 2
@@ -149,7 +151,9 @@ def test_two_federations_are_answered_from_one_table_and_share_one_log(call, fed
 
 def test_the_dpia_report_names_both_federations_and_every_study(call, federations, tmp_path):
     folder, data = tmp_path / "site", write(tmp_path / "p.csv", people(np.random.default_rng(0), range(60)))
-    memberships = joined(call, federations, folder, "--data", data, "--person", "patient_id")
+    memberships = joined(
+        call, federations, folder, "--data", data, "--person", "patient_id", "--no-sensitive-columns"
+    )
     call("site", "approve", folder, "--table", "--yes")
     for name, federation in federations.items():
         study = study_of("r", identity_in(federation.path), federation=name, title=f"Kinds of {name} <1>")
@@ -181,7 +185,19 @@ def test_a_policy_with_an_id_is_of_one_name_in_all_federations(call, federations
     rules = tmp_path / "policy.toml"
     rules.write_text('format = 1\n[site]\nid = "north"\n')
     first = invite(federations["heart"], "north")
-    call("site", "join", folder, first, "--data", data, "--person", "patient_id", "--policy", rules)
+    call(
+        "site",
+        "join",
+        folder,
+        first,
+        "--data",
+        data,
+        "--person",
+        "patient_id",
+        "--no-sensitive-columns",
+        "--policy",
+        rules,
+    )
     error = call("site", "join", folder, invite(federations["lung"], "hospital-7"), code=1)
     assert (
         f"{folder / 'policy.toml'} is the policy of north, and the invitation is for hospital-7. Ask the "
@@ -308,7 +324,9 @@ def test_a_second_process_notices_a_renewed_table_an_erasure_and_a_changed_polic
     rng = np.random.default_rng(0)
     rows = people(rng, range(60))
     folder, data = tmp_path / "site", write(tmp_path / "p.csv", rows)
-    memberships = joined(call, federations, folder, "--data", data, "--person", "patient_id")
+    memberships = joined(
+        call, federations, folder, "--data", data, "--person", "patient_id", "--no-sensitive-columns"
+    )
     call("site", "approve", folder, "--table", "--yes")
 
     def reasons():
@@ -346,7 +364,9 @@ def test_no_combination_of_what_two_federations_received_is_about_fewer_than_g_p
     rng, g = np.random.default_rng(months), 5
     rows = people(rng, range(60))
     folder, data = tmp_path / "site", write(tmp_path / "p.csv", rows)
-    memberships = joined(call, federations, folder, "--data", data, "--person", "patient_id")
+    memberships = joined(
+        call, federations, folder, "--data", data, "--person", "patient_id", "--no-sensitive-columns"
+    )
     call("site", "approve", folder, "--table", "--yes")
     tables = []
     for month in range(months):
@@ -393,7 +413,9 @@ def groups_of(folder, rows):
 
 def test_a_federation_that_was_set_up_anew_joins_the_same_folder(call, federations, tmp_path, shorter_keys):
     folder, data = tmp_path / "site", write(tmp_path / "p.csv", people(np.random.default_rng(0), range(60)))
-    memberships = joined(call, federations, folder, "--data", data, "--person", "patient_id")
+    memberships = joined(
+        call, federations, folder, "--data", data, "--person", "patient_id", "--no-sensitive-columns"
+    )
     digest = SummaryFolder(folder).digest
     pinned = memberships["heart"].authority()
     with ExitStack() as stack:

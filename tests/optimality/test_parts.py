@@ -222,7 +222,8 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
 
 
 POLICIES = {
-    "summary": "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nmin_group_size = 5",
+    "summary": "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+    "no_sensitive_columns = true\nmin_group_size = 5",
     "raw": "format = 1\n[protect]\nmode = 'raw'\nmin_cluster_size = 5",
     "dp": "format = 1\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 1000",
 }

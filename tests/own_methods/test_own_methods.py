@@ -278,7 +278,11 @@ def test_sites_with_a_policy(own, tmp_path):
     behind = run(method, LocalFederation(sites), seed=1, quorum=1.0)
     plain = run(method, Simulation.from_rows(TABLES, min_cluster_size=5), seed=1)
     assert behind.state.centers.tobytes() == plain.state.centers.tobytes()
-    closed = open_site("west", TABLES["west"], parse("format = 1\n[protect]\none_row_per_person = true"))
+    closed = open_site(
+        "west",
+        TABLES["west"],
+        parse("format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true"),
+    )
     done = run(method, LocalFederation([*sites[:2], closed]), seed=1)
     assert any("the policy does not allow cold." in r.silent.get("west", "") for r in done.history)
 

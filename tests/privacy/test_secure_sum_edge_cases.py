@@ -32,7 +32,7 @@ from unpooled.site.policy import parse
 X = np.random.default_rng(0).normal(size=(200, 2))
 ROWS = {f"s{i}": X[i::4] for i in range(4)}
 SUMS = (
-    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
     '[aggregation]\nsecure = "required"\n'
 )
 DP = """format = 1

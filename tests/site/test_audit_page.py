@@ -18,7 +18,7 @@ from unpooled.site.study_store import APPROVED, StudyFolder
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 RULES = {
-    "summary": "[protect]\nauto_approve = true\none_row_per_person = true",
+    "summary": "[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true",
     "dp": '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100',
     "raw": '[protect]\nmode = "raw"',
 }

@@ -66,7 +66,10 @@ def test_ledger_and_registry_wait_for_the_disk(tmp_path):
 
 @pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_the_log_tells_of_a_budget_only_where_there_is_one(tmp_path, mode):
-    rules = parse(f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true')
+    rules = parse(
+        f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true\n'
+        "no_sensitive_columns = true"
+    )
     plain = open_site("a", X, rules, tmp_path / "plain")
     plain.answer(Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
     plain.close()

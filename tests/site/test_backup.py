@@ -10,7 +10,9 @@ from unpooled.site.backup import backup, restore
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
+AUTO = parse(
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+)
 
 
 @pytest.fixture

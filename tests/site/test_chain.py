@@ -42,7 +42,7 @@ ORDER = (
     "ledger",
 )
 RULES = {
-    "summary": "[protect]\nauto_approve = true\none_row_per_person = true",
+    "summary": "[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true",
     "raw": '[protect]\nmode = "raw"',
     "dp": '[protect]\nmode = "dp"\n[domain]\nrows = 100\n[dp]\nepsilon_total = 1',
 }

@@ -26,8 +26,9 @@ TRANSFORM = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0))
 MU = 0.001
 NOISY = AskNoisyMoments(MU, np.full(2, 30.0))
 RULES = {
-    "summary": "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n",
-    "raw": 'format = 1\n[protect]\nmode = "raw"\none_row_per_person = true\n',
+    "summary": "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+    "no_sensitive_columns = true\n",
+    "raw": 'format = 1\n[protect]\nmode = "raw"\none_row_per_person = true\nno_sensitive_columns = true\n',
     "dp": 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 8\n[domain]\ncolumns = ["x", "y"]\n'
     "lower = [-30, -30]\nupper = [30, 30]\nrows = 100\n",
 }

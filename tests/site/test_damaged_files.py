@@ -23,7 +23,9 @@ from unpooled.site.table_store import SummaryFolder
 from unpooled.storage.account import account
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-SUMMARY = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
+SUMMARY = parse(
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+)
 
 
 def test_a_rotation_that_the_disk_does_not_take_leaves_the_log_as_it_was(tmp_path):
@@ -90,7 +92,7 @@ def test_a_budget_out_of_range_is_refused_when_the_policy_is_read(budget):
 def test_a_summary_table_whose_description_is_damaged_is_not_renewed(tmp_path):
     table = Table.from_columns({"id": [f"p{i}" for i in range(60)], "x": X[:, 0]})
     place = SummaryFolder(tmp_path)
-    place.make(table, SummarySettings(person="id"))
+    place.make(table, SummarySettings(person="id", no_sensitive_columns=True))
     place.approve("an officer")
     about = place.path / "about.json"
     values = json.loads(about.read_text())

@@ -15,7 +15,7 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import renew
 from unpooled.site.table_store import SummaryFolder
 
-AUTO = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
+AUTO = 'format = 1\n[protect]\nauto_approve = true\nno_sensitive_columns = true\nperson = "id"\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 DP = 'format = 1\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
 X = np.random.default_rng(0).normal(size=(60, 2))

@@ -21,9 +21,11 @@ def test_a_log_that_cannot_be_read_may_name_a_summary_table(tmp_path):
     place.check_may_make()  # the log is whole, and tells of none
     log.write_bytes(log.read_bytes().replace(b'"summary":""', b'"summary": ""'))
     with pytest.raises(InputError, match="the log names a summary table that the site answered from"):
-        place.make(X, SummarySettings(one_row_per_person=True))
+        place.make(X, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     assert not place.exists
-    place.make(X, SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE)
+    place.make(
+        X, SummarySettings(one_row_per_person=True, no_sensitive_columns=True), second_table=SECOND_TABLE
+    )
 
 
 def test_a_summary_table_without_the_columns_of_a_preset_is_not_answered_from(tmp_path):
@@ -34,12 +36,17 @@ def test_a_summary_table_without_the_columns_of_a_preset_is_not_answered_from(tm
     auto = ("auto_approve = false", "auto_approve = true")
     asked = parse(template("", "utility-15-15", consumption=("kwh",)).replace(*auto))
     bare = parse(template("", "utility-15-15").replace(*auto))
-    SummaryFolder(tmp_path / "before").make(rows, SummarySettings(one_row_per_person=True, min_group_size=15))
+    SummaryFolder(tmp_path / "before").make(
+        rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=15)
+    )
     for policy in (bare, asked):
         with pytest.raises(PolicyError, match="needs consumption: the columns in which nobody may have more"):
             open_site("a", policy=policy, folder=tmp_path / "before")
     SummaryFolder(tmp_path / "since").make(
-        rows, SummarySettings(one_row_per_person=True, min_group_size=15, consumption=("kwh",))
+        rows,
+        SummarySettings(
+            one_row_per_person=True, no_sensitive_columns=True, min_group_size=15, consumption=("kwh",)
+        ),
     )
     for policy in (asked, bare):
         open_site("a", policy=policy, folder=tmp_path / "since").close()
@@ -50,10 +57,12 @@ def test_a_summary_table_with_larger_shares_than_the_policy_allows_is_not_answer
         {"kwh": np.exp(np.random.default_rng(1).normal(3, 0.3, 90)), "area": np.arange(90.0)}
     )
     rules = (
-        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+        "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true\n"
         'consumption = ["kwh"]\nmax_share = {}'
     )
-    settings = SummarySettings(15, consumption=("kwh",), max_share=0.3, one_row_per_person=True)
+    settings = SummarySettings(
+        15, consumption=("kwh",), max_share=0.3, one_row_per_person=True, no_sensitive_columns=True
+    )
     SummaryFolder(tmp_path).make(rows, settings)
     with pytest.raises(PolicyError, match=r"max_share = 0.2, but the summary table was made with 0.3"):
         open_site("a", policy=parse(rules.format(0.2)), folder=tmp_path)

@@ -48,7 +48,9 @@ def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(plac
     table, before = patients.table(), place.digest
     place.make(
         table,
-        SummarySettings(one_row_per_person=True, min_group_size=3, study_columns=("age", "lab")),
+        SummarySettings(
+            one_row_per_person=True, no_sensitive_columns=True, min_group_size=3, study_columns=("age", "lab")
+        ),
         second_table=SECOND_TABLE,
     )  # nobody was erased yet
     place.make(table, BY_ID, second_table=SECOND_TABLE)
@@ -60,7 +62,9 @@ def test_a_second_table_that_would_not_recognise_who_was_erased_is_not_made(plac
             InputError, match="1 person was erased here, and the summary table has no person column"
         ):
             place.make(
-                rows, SummarySettings(one_row_per_person=True, min_group_size=3), second_table=SECOND_TABLE
+                rows,
+                SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=3),
+                second_table=SECOND_TABLE,
             )
     others = {**table.categories, "id": tuple(f"X{i}" for i in range(60))}
     with pytest.raises(
@@ -93,7 +97,12 @@ def test_a_summary_table_without_ids_that_an_earlier_version_made_is_not_answere
         patch.setattr(SummaryFolder, "_without_erased", lambda self, table, settings: table)
         place.make(
             patients.table(),
-            SummarySettings(one_row_per_person=True, min_group_size=3, study_columns=("age", "lab")),
+            SummarySettings(
+                one_row_per_person=True,
+                no_sensitive_columns=True,
+                min_group_size=3,
+                study_columns=("age", "lab"),
+            ),
             second_table=SECOND_TABLE,
         )
     place.approve()
@@ -177,12 +186,17 @@ def test_repeated_requests_and_stages_of_sums_are_refused_after_an_erasure(place
 def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
     patients, place = Patients(), SummaryFolder(tmp_path)
     place.make(
-        patients.table(), SummarySettings(one_row_per_person=True, min_group_size=3, study_columns=("age",))
+        patients.table(),
+        SummarySettings(
+            one_row_per_person=True, no_sensitive_columns=True, min_group_size=3, study_columns=("age",)
+        ),
     )  # nobody knows who is in which group
     place.approve()
     for g in (4, 3):  # a registry of its own for each
         place.make(
-            patients.table(), SummarySettings(min_group_size=g, person="id"), second_table=SECOND_TABLE
+            patients.table(),
+            SummarySettings(min_group_size=g, person="id", no_sensitive_columns=True),
+            second_table=SECOND_TABLE,
         )
         place.approve()
     patients.come(12)

@@ -21,7 +21,7 @@ from unpooled.site.policy import parse
 from unpooled.site.table_store import SummaryFolder
 
 PEOPLE = Table.from_columns({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
-SUMMARY = 'format = 1\n[protect]\nauto_approve = true\nperson = "id"\n'
+SUMMARY = 'format = 1\n[protect]\nauto_approve = true\nno_sensitive_columns = true\nperson = "id"\n'
 RAW = 'format = 1\n[protect]\nmode = "raw"\n'
 TRANSFORM = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
 AUTHORITY = Identity.new()

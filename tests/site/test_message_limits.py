@@ -80,6 +80,7 @@ def site_of(mode="summary", X=None, folder=None):
     more = "rows = 1000\n[dp]\nepsilon_total = 8.0\ndelta = 1e-6\n" if mode == "dp" else ""
     more = f"[domain]\n{more}" if more else ""
     text = f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true\n'
+    text += "no_sensitive_columns = true\n"
     text += f"{more}{EVERYTHING}"
     return open_site("a", rows(0) if X is None else X, parse(text), folder)
 

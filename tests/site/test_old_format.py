@@ -119,7 +119,7 @@ def test_an_old_policy_is_refused_with_the_names_to_write(old):
 
 
 MODES = {
-    "summary": "[protect]\nauto_approve = true\none_row_per_person = true",
+    "summary": "[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true",
     "dp": '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100',
     "raw": '[protect]\nmode = "raw"',
 }

@@ -32,6 +32,7 @@ def policy(mode: str = "raw", text: str = "", more: str = ""):
     return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
+DECLARED = "auto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
 DP = "[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n"
 NAMED = '[dp]\nepsilon_total = 1\n[domain]\ncolumns = ["age"]\nlower = [-9]\nupper = [9]\nrows = 100\n'
 
@@ -78,7 +79,7 @@ def test_a_question_whose_reply_could_be_anything_is_refused():
 
 
 def test_more_clusters_than_a_site_has_time_for():
-    site = open_site("a", X, policy("summary", more="one_row_per_person = true"))
+    site = open_site("a", X, policy("summary", more="one_row_per_person = true\nno_sensitive_columns = true"))
     assert "k = 100,001. A site answers at most 100,000." in reason(site, AskLocalMeans(100_001), verb="each")
     assert not isinstance(answered(site, AskLocalMeans(5), verb="each", number=1), Refusal)
 
@@ -100,7 +101,10 @@ def test_a_raw_site_has_no_privacy_budget():
 
 
 def test_without_a_part_in_secure_sums_nothing_but_the_schema_leaves_a_site_that_requires_them():
-    rules = policy(text='[aggregation]\nsecure = "required"', more="one_row_per_person = true")
+    rules = policy(
+        text='[aggregation]\nsecure = "required"',
+        more="one_row_per_person = true\nno_sensitive_columns = true",
+    )
     site = open_site("a", TABLE, rules)  # no folder, so no keys
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
@@ -114,7 +118,9 @@ def test_a_study_of_secure_sums_alone_is_so_at_a_site_whose_policy_has_none(tmp_
     place = StudyFolder(tmp_path)
     place.receive("a", study, "")
     place.decide(study.digest, APPROVED, "Dr. Low")
-    rules = policy(text='[aggregation]\nsecure = "off"', more="one_row_per_person = true")
+    rules = policy(
+        text='[aggregation]\nsecure = "off"', more="one_row_per_person = true\nno_sensitive_columns = true"
+    )
     site = open_site("a", TABLE, rules, tmp_path, study=StudyGuard(study, place))
     transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
     assert answered(site, AskSchema(), verb="each").names == ("age", "bmi")
@@ -155,7 +161,7 @@ def test_tables_that_a_site_with_dp_is_not_opened_for(case, tmp_path):
 
 
 def test_dp_does_not_go_with_a_summary_table(tmp_path):
-    SummaryFolder(tmp_path).make(TABLE, SummarySettings(one_row_per_person=True))
+    SummaryFolder(tmp_path).make(TABLE, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     with pytest.raises(LedgerError, match=r"the folder has a summary table, and the policy has mode = .dp."):
         open_site("a", TABLE, policy("dp", NAMED), tmp_path)
 
@@ -168,12 +174,17 @@ def test_what_was_spent_binds_a_folder_whose_log_is_gone(tmp_path, mode):
     site.close()
     (tmp_path / "log.jsonl").unlink()
     with pytest.raises(LedgerError, match="another mode would void its promise"):
-        open_site("a", X, policy(mode, more="auto_approve = true\none_row_per_person = true"), tmp_path)
+        open_site(
+            "a",
+            X,
+            policy(mode, more=DECLARED),
+            tmp_path,
+        )
     assert not (tmp_path / "summary").exists()
 
 
 def consumption(share: float) -> str:
-    return f'consumption = ["kwh"]\nmax_share = {share}\nauto_approve = true\none_row_per_person = true'
+    return f'consumption = ["kwh"]\nmax_share = {share}\n{DECLARED}'
 
 
 def test_a_summary_table_made_with_a_laxer_share_than_the_policy_asks_for_is_not_answered_from(tmp_path):
@@ -188,7 +199,7 @@ def test_a_summary_table_made_with_a_laxer_share_than_the_policy_asks_for_is_not
 def test_a_preset_about_shares_needs_the_columns_that_it_is_about(tmp_path, folder):
     rules = policy(
         "summary",
-        more='preset = "utility-15-15"\nmin_group_size = 15\nauto_approve = true\none_row_per_person = true',
+        more='preset = "utility-15-15"\nmin_group_size = 15\n' + DECLARED,
     )
     with pytest.raises(PolicyError, match=r"needs consumption: .* more than 15% of a group's total"):
         open_site("a", TABLE, rules, tmp_path if folder else None)

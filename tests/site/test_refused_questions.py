@@ -22,7 +22,8 @@ NAMED = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
 
 def rules(mode: str = "raw", more: str = ""):
     return parse(
-        f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true\n{more}'
+        f'format = 1\n[protect]\nmode = "{mode}"\nauto_approve = true\none_row_per_person = true\n'
+        f"no_sensitive_columns = true\n{more}"
     )
 
 

@@ -34,11 +34,14 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
 
 
+DECLARED = "auto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+
+
 def policy(text: str = "", mode: str = "raw", more: str = "") -> Policy:
     return parse(f'format = 1\n[protect]\nmode = "{mode}"\n{more}\n{text}')
 
 
-SUMMARY = policy(mode="summary", more="auto_approve = true\none_row_per_person = true")
+SUMMARY = policy(mode="summary", more=DECLARED)
 
 
 def request(question, number=0, exchange=0, transform=None, verb="total"):
@@ -92,9 +95,7 @@ def test_noise_is_asked_for_where_the_policy_says_so_and_nowhere_else():
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_policy_refuses(case, mode, tmp_path):
     text, question, transform, words = REFUSED[case]
-    site = open_site(
-        "a", X, policy(text, mode, "auto_approve = true\none_row_per_person = true"), folder=tmp_path / "a"
-    )
+    site = open_site("a", X, policy(text, mode, DECLARED), folder=tmp_path / "a")
     reply = asked(site, question, transform=transform)
     assert isinstance(reply, Refusal)
     assert words in reply.reason
@@ -193,6 +194,7 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 X = np.random.default_rng(0).normal(size=(60, 2))
 rules = "format = 1\\n[protect]\\nmode = '%s'\\nauto_approve = true\\none_row_per_person = true" % sys.argv[2]
+rules += "\\nno_sensitive_columns = true"
 site = open_site("a", X, parse(rules), folder=sys.argv[1])
 for line in sys.stdin:
     print(site.respond(bytes.fromhex(line)).hex(), flush=True)

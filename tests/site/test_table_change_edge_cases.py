@@ -23,8 +23,8 @@ from unpooled.site.policy import parse
 from unpooled.site.table_changes import renew
 from unpooled.site.table_store import SummaryFolder, account
 
-AUTO = parse('format = 1\n[protect]\nauto_approve = true\nperson = "id"')
-BY_ID = SummarySettings(min_group_size=3, person="id")
+AUTO = parse('format = 1\n[protect]\nauto_approve = true\nno_sensitive_columns = true\nperson = "id"')
+BY_ID = SummarySettings(min_group_size=3, person="id", no_sensitive_columns=True)
 
 
 def table(people) -> Table:

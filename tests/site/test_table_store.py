@@ -22,8 +22,10 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
 from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
-ONE_ROW = parse("format = 1\n[protect]\none_row_per_person = true")
-AUTO = parse("format = 1\n[protect]\nauto_approve = true\none_row_per_person = true")
+ONE_ROW = parse("format = 1\n[protect]\none_row_per_person = true\nno_sensitive_columns = true")
+AUTO = parse(
+    "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\nno_sensitive_columns = true"
+)
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def rows():
 
 def test_what_is_read_is_what_was_made(rows, tmp_path):
     place = SummaryFolder(tmp_path / "north")
-    settings = SummarySettings(one_row_per_person=True, min_group_size=6, study_columns=("age",))
+    settings = SummarySettings(
+        one_row_per_person=True, no_sensitive_columns=True, min_group_size=6, study_columns=("age",)
+    )
     made = place.make(rows, settings)
     assert place.read().digest == made.digest
     assert place.digest == place.about()["digest"]
@@ -47,14 +51,20 @@ def test_what_is_read_is_what_was_made(rows, tmp_path):
 
 def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    first = place.make(rows, SummarySettings(one_row_per_person=True))
+    first = place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     place.approve()
     for printed in ("", "yes", "a further release"):
         with pytest.raises(InputError, match="there is a summary table already"):
-            place.make(rows, SummarySettings(one_row_per_person=True, min_group_size=8), second_table=printed)
+            place.make(
+                rows,
+                SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=8),
+                second_table=printed,
+            )
     assert place.read().digest == first.digest
     second = place.make(
-        rows, SummarySettings(one_row_per_person=True, min_group_size=8), second_table=SECOND_TABLE
+        rows,
+        SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=8),
+        second_table=SECOND_TABLE,
     )
     assert place.read().digest == second.digest != first.digest
     assert place.approved == ""  # an approval is of one summary table
@@ -64,22 +74,30 @@ def test_a_second_summary_table_is_refused_unless_the_officer_says_what_it_is(ro
 
 def test_a_summary_table_that_nobody_approved_is_replaced(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings(one_row_per_person=True))
-    other = place.make(rows, SummarySettings(one_row_per_person=True, min_group_size=8))
+    place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
+    other = place.make(
+        rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=8)
+    )
     assert place.read().digest == other.digest
     assert [path.name for path in tmp_path.iterdir()] == ["summary"]  # nobody has seen the first one
     place.approve()
-    place.make(rows, SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE)
+    place.make(
+        rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True), second_table=SECOND_TABLE
+    )
     assert not place.approved
     with pytest.raises(InputError, match="there is a summary table already"):  # and the approved one is kept
-        place.make(rows, SummarySettings(one_row_per_person=True, min_group_size=8))
+        place.make(
+            rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=8)
+        )
 
 
 def test_a_summary_table_that_was_answered_from_without_approval_is_not_replaced(rows, tmp_path):
     open_site("north", rows, AUTO, tmp_path).close()
     assert not SummaryFolder(tmp_path).approved
     with pytest.raises(InputError, match="there is a summary table already"):
-        SummaryFolder(tmp_path).make(rows, SummarySettings(one_row_per_person=True, min_group_size=8))
+        SummaryFolder(tmp_path).make(
+            rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True, min_group_size=8)
+        )
 
 
 def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
@@ -88,19 +106,21 @@ def test_a_summary_table_that_was_taken_away_is_not_forgotten(rows, tmp_path):
     open_site("north", rows, AUTO, tmp_path).close()
     place.path.rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="the log names a summary table that the site answered from"):
-        place.make(rows, SummarySettings(one_row_per_person=True))
+        place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     with pytest.raises(InputError, match="the log names a summary table"):
         open_site("north", rows, AUTO, tmp_path)
     (tmp_path / "elsewhere").rename(tmp_path / "summary-2026-01-01-1")
     (tmp_path / "log.jsonl").unlink()
     with pytest.raises(InputError, match="there was a summary table, which is kept in the folder"):
-        place.make(rows, SummarySettings(one_row_per_person=True))
-    place.make(rows, SummarySettings(one_row_per_person=True), second_table=SECOND_TABLE)
+        place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
+    place.make(
+        rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True), second_table=SECOND_TABLE
+    )
 
 
 def test_a_summary_table_that_was_changed_is_not_answered_from(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings(one_row_per_person=True))
+    place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     table, about = place.path / "table.csv", place.path / "about.json"
     kept = table.read_text(), about.read_text()
     for change in (
@@ -149,7 +169,7 @@ def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answer
     rows, tmp_path, rule, says
 ):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings(one_row_per_person=True))
+    place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     place.approve()
     with pytest.raises(PolicyError, match=says):
         open_site("north", policy=parse(f"format = 1\n[protect]\n{rule}"), folder=tmp_path)
@@ -157,7 +177,7 @@ def test_a_summary_table_with_less_protection_than_the_policy_asks_is_not_answer
 
 def test_an_approval_of_another_summary_table_is_none(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    place.make(rows, SummarySettings(one_row_per_person=True))
+    place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     place.approve()
     note = place.path / "approved.json"
     note.write_text(note.read_text().replace(place.about()["digest"][:8], "00000000"))
@@ -224,14 +244,33 @@ def test_no_summary_table_without_a_declaration_of_which_rows_belong_to_one_pers
         open_site("north", folder=home).close()
 
 
+def test_no_summary_table_of_a_site_without_a_declaration_of_sensitive_columns(tmp_path):
+    """Whatever makes it. Without a folder nobody answers for a site, and nothing is written."""
+    table = Table.from_columns({"age": np.arange(60.0), "num": ["no", "yes"] * 30})
+    rules = "format = 1\n[protect]\nauto_approve = true\none_row_per_person = true\n"
+    home = tmp_path / "a"
+    with pytest.raises(InputError, match="nobody declared which columns are sensitive"):
+        open_site("north", table, parse(rules), home)
+    with pytest.raises(InputError, match="nobody declared which columns are sensitive"):
+        SummaryFolder(home).make(table, SummarySettings(one_row_per_person=True))
+    assert not (home / "summary").exists()
+    assert open_site("north", table, parse(rules)).grouped
+    declarations = ("no_sensitive_columns = true", 'sensitive = ["num"]', 'diverse = ["num"]')
+    for number, declared in enumerate(declarations):
+        open_site("north", table, parse(rules + declared), tmp_path / str(number)).close()
+        assert SummaryFolder(tmp_path / str(number)).settings().sensitive_declared
+    with pytest.raises(PolicyError, match="column num is sensitive, and the site is declared to"):
+        parse(f"{rules}{declarations[0]}\n{declarations[1]}")
+
+
 def test_a_policy_and_a_table_must_declare_the_same(tmp_path):
     ids = [f"p{i}" for i in range(60)]
     table = Table.from_columns({"id": ids, "age": np.arange(60.0)})
-    SummaryFolder(tmp_path).make(table, SummarySettings(person="id"))
+    SummaryFolder(tmp_path).make(table, SummarySettings(person="id", no_sensitive_columns=True))
     with pytest.raises(PolicyError, match="one_row_per_person = True, but the summary table was made with"):
         open_site("north", policy=AUTO, folder=tmp_path)
     with pytest.raises(PolicyError, match="Declare only one of person and one_row_per_person"):
-        parse('format = 1\n[protect]\nperson = "id"\none_row_per_person = true')
+        parse('format = 1\n[protect]\nperson = "id"\none_row_per_person = true\nno_sensitive_columns = true')
 
 
 CHILD = """
@@ -242,7 +281,7 @@ from unpooled.privacy.microaggregation import SummarySettings
 from unpooled.site.table_store import SummaryFolder
 X = np.random.default_rng(0).normal(size=(30000, 6))
 print("ready", flush=True)
-SummaryFolder(Path(sys.argv[1])).make(X, SummarySettings(one_row_per_person=True))
+SummaryFolder(Path(sys.argv[1])).make(X, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
 print("done", flush=True)
 """
 
@@ -269,14 +308,15 @@ def test_kill_9_while_a_summary_table_is_made_leaves_none_or_all_of_it(tmp_path)
     (folder / ".summary.left").mkdir()  # what a killed process left goes with the next summary table
     if not SummaryFolder(folder).exists:
         SummaryFolder(folder).make(
-            np.random.default_rng(0).normal(size=(40, 2)), SummarySettings(one_row_per_person=True)
+            np.random.default_rng(0).normal(size=(40, 2)),
+            SummarySettings(one_row_per_person=True, no_sensitive_columns=True),
         )
         assert not (folder / ".summary.left").exists()
 
 
 def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_path):
     place = SummaryFolder(tmp_path)
-    summary = place.make(rows, SummarySettings(one_row_per_person=True))
+    summary = place.make(rows, SummarySettings(one_row_per_person=True, no_sensitive_columns=True))
     html = page(summary, place.settings(), "", place.digest)
     for value in summary.means["age"]:
         assert f"<td>{value:.6g}</td>" in html

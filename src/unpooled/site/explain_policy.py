@@ -31,6 +31,7 @@ study_columns = {study_columns}\t# summary: columns that studies are about
 sensitive = {sensitive}\t# summary: columns that do not decide who is grouped with whom
 diverse = {diverse}\t# summary: sensitive columns of which no group has too many equal values
 diverse_by = {diverse_by}\t# summary: how far a value's share in a group may exceed its share in the table
+no_sensitive_columns = {no_sensitive_columns}\t# summary: declare that no column is sensitive
 log_transform = {log_transform}\t# summary: columns of which the table has only the logarithm
 preset = {preset}\t# a published rule that this policy follows: {presets}
 consumption = {consumption}\t# summary: columns in which nobody may have a large share of a total
@@ -274,6 +275,13 @@ def _summary(policy: Policy) -> list[str]:
         sentences.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
     if p.diverse:
         sentences.append(diversity(p.diverse, p.diverse_by))
+    if p.no_sensitive_columns:
+        sentences.append("The site declares that no column is sensitive.")
+    elif not p.sensitive and not p.diverse:
+        sentences.append(
+            "This policy does not declare which columns are sensitive. `unpooled site summarize` needs "
+            "--diverse, --sensitive or --no-sensitive-columns."
+        )
     if p.log_transform:
         sentences.append(
             f"The summary table has only the logarithm of these columns: {', '.join(p.log_transform)}."

@@ -111,7 +111,8 @@ def open_site(
         and is not needed if ``folder`` has one.
     policy : Policy or None
         The rules of the site; None takes the default policy. To make a summary table, they must declare which
-        rows belong to one person: ``person`` or ``one_row_per_person`` in ``[protect]``.
+        rows belong to one person: ``person`` or ``one_row_per_person`` in ``[protect]``. With a folder, they
+        must also declare the sensitive columns: ``diverse``, ``sensitive`` or ``no_sensitive_columns``.
     folder : path or None
         The site's own folder. The site answers from a summary table in it once the table is approved
         (``unpooled site approve``), or if the policy has ``auto_approve = true``. Without a folder, for

@@ -66,6 +66,7 @@ class Protect:
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
     diverse: tuple[str, ...] = ()  # sensitive columns of which every group has diverse values
     diverse_by: float = 0.3  # by how much a value's share in a group may exceed its share in the table
+    no_sensitive_columns: bool = False  # the officer declares that no column is sensitive
     log_transform: tuple[str, ...] = ()  # columns of which the summary table has only the logarithm
     preset: str = ""  # a published rule that the policy follows; "": none
     consumption: tuple[str, ...] = ()  # columns in which no cell that one person dominates is disclosed
@@ -86,6 +87,7 @@ class Protect:
             self.one_row_per_person,
             diverse=self.diverse,
             diverse_by=self.diverse_by,
+            no_sensitive_columns=self.no_sensitive_columns,
         )
 
 

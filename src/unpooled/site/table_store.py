@@ -94,9 +94,11 @@ class SummaryFolder:
 
         A site has one summary table, unless ``second_table`` is the sentence that allows a second one: two
         tables of the same people can be compared, which singles out people who changed groups. A table that
-        nobody approved is replaced. ``reading`` describes how the data were read, for updates.
+        nobody approved is replaced. ``reading`` describes how the data were read, for updates. Every first
+        table of a site is made here, so every site declares its people and its sensitive columns.
         """
         settings.check_people_declared()
+        settings.check_sensitive_declared()
         self.check_may_make(second_table)
         table = self._without_erased(table, settings)
         first = make_first_summary(table, settings, progress=progress)

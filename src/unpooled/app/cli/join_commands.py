@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from unpooled.app.cli.table_commands import (
     ROWS,
     AllowSecondFolder,
     Columns,
+    NoSensitiveColumns,
     StudyColumns,
     data_source,
     make,
@@ -70,6 +72,7 @@ def join(
     background: Background = False,
     columns: Columns = None,
     study_columns: StudyColumns = None,
+    no_sensitive_columns: NoSensitiveColumns = False,
     downstream: Downstream = None,
     set_up_anew: Annotated[
         bool,
@@ -92,11 +95,11 @@ def join(
     The key of a coordinator without a server takes the place of an invitation. unpooled site answer then
     answers the requests that come as files.
 
-    unpooled site join hospital-a hospital-a.json --data patients.csv --person patient_id
+    unpooled site join hospital-a hospital-a.json --data patients.csv --person patient_id --diverse diagnosis
 
     unpooled site join region region.json --downstream heart --policy rules.toml
 
-    unpooled site join hospital-a heart-key.json --data patients.csv --person patient_id
+    unpooled site join hospital-a heart-key.json --data patients.csv --person patient_id --diverse diagnosis
     """
     if invitation.is_dir() and folder.is_file():
         raise InputError(f"{folder} is a file. Use unpooled site join {invitation} {folder}.")
@@ -108,7 +111,9 @@ def join(
         raise InputError(
             f"{folder}: no such folder. Give the folder of the site, or begin a new site with --data FILE."
         )
-    about_data = bool(data or columns or study_columns or reading.is_set or grouping.is_set)
+    given = _DataOptions(
+        data, reading, grouping, columns, study_columns, no_sensitive_columns, allow_second_folder
+    )
     if _is_key(invitation):
         if downstream is not None or place.is_federation:
             raise InputError(
@@ -120,22 +125,20 @@ def join(
         _check_outputs(place, invitation, data, policy)
         membership_by_key = _checked_key(place, invitation, policy, yes)
         rules = policy or (place.policy if place.policy.exists() else None)
-        by_files = _prepared(
-            place, rules, reading, grouping, data, columns, study_columns, allow_second_folder
-        )
+        by_files = _prepared(place, rules, given)
         _write_policy(place, policy, relay=False)
         _recorded(place, None, by_files)
         _pin(membership_by_key)
         return
     if yes:
         raise InputError("--yes is for the key of a coordinator. An invitation asks nothing.")
-    relay = checked_relay(place, invitation, downstream, policy, about_data)
+    relay = checked_relay(place, invitation, downstream, policy, given.any)
     _check_outputs(place, invitation, data, policy)
     rules = _checked_rules(place, invitation, policy, relay is not None)
     place.check_invitation(invitation, set_up_anew=set_up_anew)
     own = None  # what is wrong with its data must not leave a membership behind
     if relay is None:
-        own = _prepared(place, rules, reading, grouping, data, columns, study_columns, allow_second_folder)
+        own = _prepared(place, rules, given)
     membership = place.accept(invitation, set_up_anew=set_up_anew)
     _write_policy(place, policy, relay is not None)
     settings = _recorded(place, relay, own)
@@ -153,6 +156,7 @@ def start(
     background: Background = False,
     columns: Columns = None,
     study_columns: StudyColumns = None,
+    no_sensitive_columns: NoSensitiveColumns = False,
     downstream: Downstream = None,
     allow_second_folder: AllowSecondFolder = False,
     log_format: LogFormat = "text",
@@ -171,14 +175,14 @@ def start(
     _check_not_federation(folder, f"unpooled federation serve {folder} starts its server")
     place = _opened(folder)
     memberships = place.chosen(federation)
-    about_data = bool(data or columns or study_columns or reading.is_set or grouping.is_set)
-    relay = checked_relay(place, None, downstream, None, about_data)
+    given = _DataOptions(
+        data, reading, grouping, columns, study_columns, no_sensitive_columns, allow_second_folder
+    )
+    relay = checked_relay(place, None, downstream, None, given.any)
     _check_rules_exist(place)
     own = None
     if relay is None:
-        own = _prepared(
-            place, place.policy, reading, grouping, data, columns, study_columns, allow_second_folder
-        )
+        own = _prepared(place, place.policy, given)
     settings = _recorded(place, relay, own)
     log = EventLog(memberships[0].invitation.site, log_format, log_file)
     if len(memberships) > 1 and not background:
@@ -360,31 +364,46 @@ def _check_rules_exist(place: "SiteFolder") -> None:
         )
 
 
-def _prepared(
-    place: "SiteFolder",
-    rules: Path | None,
-    reading: o.ReadingOptions,
-    grouping: o.SummaryOptions,
-    data: str | None,
-    columns: str | None,
-    study_columns: str | None,
-    allow_second_folder: bool,
-) -> "SiteSettings":
+@dataclass(frozen=True)
+class _DataOptions:
+    """The options about a site's data, and about the summary table that is made of them."""
+
+    data: str | None
+    reading: o.ReadingOptions
+    grouping: o.SummaryOptions
+    columns: str | None
+    study_columns: str | None
+    no_sensitive_columns: bool
+    allow_second_folder: bool
+
+    @property
+    def how(self) -> bool:
+        """True if an option about reading or grouping is set."""
+        declared = self.study_columns or self.no_sensitive_columns
+        return bool(self.columns or declared or self.reading.is_set or self.grouping.is_set)
+
+    @property
+    def any(self) -> bool:
+        """True if the data or an option about them is given."""
+        return bool(self.data) or self.how
+
+
+def _prepared(place: "SiteFolder", rules: Path | None, given: _DataOptions) -> "SiteSettings":
     """Return the settings of a site, after making the summary table that it lacks or reading its rows.
 
     Prints what the site answers from. ``rules`` is the file of its policy; None: the default rules.
     """
     from unpooled.site.folder_register import one_folder
 
-    own = _settings(place, rules, data, reading, grouping, columns, study_columns)
+    own = _settings(place, rules, given)
     from_summary = own.rules().protect.mode == "summary"
     place.check_audit_trail(from_summary)
     if from_summary:
-        _make_table(place, own, grouping, study_columns, allow_second_folder=allow_second_folder)
+        _make_table(place, own, given)
         print_site(own)
         return own
     source = data_source(own.data, own.reading)
-    with one_folder(place.path, source, allow_second=allow_second_folder or data is None):
+    with one_folder(place.path, source, allow_second=given.allow_second_folder or given.data is None):
         print_site(own)
         place.make()
     return own
@@ -540,15 +559,7 @@ class _Enrolment:
         self._reason, self._asked = reason, time.monotonic()
 
 
-def _settings(
-    place: "SiteFolder",
-    rules: Path | None,
-    data: str | None,
-    reading: o.ReadingOptions,
-    grouping: o.SummaryOptions,
-    columns: str | None,
-    study_columns: str | None,
-) -> "SiteSettings":
+def _settings(place: "SiteFolder", rules: Path | None, given: _DataOptions) -> "SiteSettings":
     """Return the settings of the site: from the options, or as saved the last time."""
     from dataclasses import replace
 
@@ -557,17 +568,17 @@ def _settings(
     from unpooled.site.table_store import SummaryFolder
 
     has_table = SummaryFolder(place.path).exists
-    about_reading = bool(columns or study_columns or reading.is_set or grouping.is_set)
-    if data is None and about_reading and has_table:
+    data = given.data
+    if data is None and given.how and has_table:
         raise InputError(
             f"{place.path}: the summary table exists, so options about reading or grouping change nothing"
         )
-    if data is None and about_reading:
+    if data is None and given.how:
         raise InputError("--data is needed with the other options")
     file = None if rules is None else str(rules)
     if data is None and (place.has_settings or not has_table):
         return replace(place.settings, policy=file)
-    read = read_by(reading, columns)
+    read = read_by(given.reading, given.columns)
     settings = SiteSettings(
         site="",
         data="" if data is None else str(Path(data).absolute()) if is_file(data) else data,
@@ -587,14 +598,7 @@ def _settings(
     return settings
 
 
-def _make_table(
-    place: "SiteFolder",
-    settings: "SiteSettings",
-    grouping: o.SummaryOptions,
-    study_columns: str | None,
-    *,
-    allow_second_folder: bool,
-) -> None:
+def _make_table(place: "SiteFolder", settings: "SiteSettings", given: _DataOptions) -> None:
     """Make the site's summary table if there is none. A changed file changes nothing once there is one."""
     from unpooled.site.table_store import SummaryFolder
 
@@ -614,8 +618,8 @@ def _make_table(
         settings.data,
         rules,
         settings.reading,
-        settings_of(rules, grouping, study_columns),
-        allow_second_folder=allow_second_folder,
+        settings_of(rules, given.grouping, given.study_columns, given.no_sensitive_columns),
+        allow_second_folder=given.allow_second_folder,
     )
 
 

@@ -34,6 +34,14 @@ StudyColumns = Annotated[
     typer.Option(help="Columns that studies are about; the grouping weighs the others a third: age,bmi"),
 ]
 Columns = Annotated[str | None, typer.Option(help="The only columns to read: age,bmi,sex")]
+NoSensitiveColumns = Annotated[
+    bool,
+    typer.Option(
+        "--no-sensitive-columns",
+        help="Declare that no column is sensitive. The declaration is recorded.",
+        rich_help_panel=PROTECT,
+    ),
+]
 AllowSecondFolder = Annotated[
     bool,
     typer.Option(
@@ -54,12 +62,7 @@ def summarize(
     policy: PolicyFile = None,
     columns: Columns = None,
     study_columns: StudyColumns = None,
-    no_sensitive_columns: Annotated[
-        bool,
-        typer.Option(
-            "--no-sensitive-columns", help="State that no column is sensitive.", rich_help_panel=PROTECT
-        ),
-    ] = False,
+    no_sensitive_columns: NoSensitiveColumns = False,
     second_table: Annotated[
         str,
         typer.Option(help="Make a second, unrelated table. The error message names the text to give here."),
@@ -117,7 +120,6 @@ def summarize(
             )
         rules = find_policy(folder, policy)
         settings = settings_of(rules, grouping, study_columns, no_sensitive_columns)
-        _check_sensitive_declared(data, settings)
         make(
             folder,
             data,
@@ -190,7 +192,7 @@ def settings_of(
         chosen.not_a_person,
         chosen.diverse or fixed.diverse,
         fixed.diverse_by,
-        no_sensitive_columns,
+        no_sensitive_columns or fixed.no_sensitive_columns,
     )
 
 
@@ -229,6 +231,7 @@ def make(
     from unpooled.site.table_store import SummaryFolder
     from unpooled.storage.portable_paths import portable
 
+    _check_sensitive_declared(data, settings)
     place = SummaryFolder(folder)
     place.check_may_make(second_table)
     query = None if reading.query is None else portable(reading.query, folder, folder)

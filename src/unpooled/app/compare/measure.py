@@ -285,7 +285,7 @@ class MessageRecorder(Recorder):
 def policy_for(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
     """The policy of a site; ``rows`` is the number of rows of all sites, which is taken to be public."""
     rules = {
-        "summary": "[protect]\none_row_per_person = true\nauto_approve = true",
+        "summary": "[protect]\none_row_per_person = true\nno_sensitive_columns = true\nauto_approve = true",
         "raw": '[protect]\nmode = "raw"',
         "dp": f'[protect]\nmode = "dp"\n[domain]\nrows = {rows}\n[dp]\nepsilon_total = {epsilon}',
     }

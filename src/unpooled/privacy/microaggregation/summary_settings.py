@@ -116,6 +116,14 @@ class SummarySettings(SummaryChoices):
                 "person, or set one_row_per_person if every row is a different person."
             )
 
+    def check_sensitive_declared(self) -> None:
+        """Raise InputError if the site did not declare which columns are sensitive."""
+        if not self.sensitive_declared:
+            raise InputError(
+                "nobody declared which columns are sensitive. Name them as diverse or sensitive, or set "
+                "no_sensitive_columns if there are none."
+            )
+
     def group_size_for(self, people: int, columns: int) -> int:
         """Return the minimum group size: as chosen, or by the numbers of people and of disclosed columns.
 
