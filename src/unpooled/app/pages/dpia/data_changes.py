@@ -127,12 +127,13 @@ def _only(*sentences: str) -> dict[str, Any]:
 def _people(changes: Changes) -> list[str]:
     count = Counter(changes.people)
     not_disclosed = {
-        RETURNS: f"{_many(count[RETURNS], 'person was', 'people were')} disclosed before and may be disclosed "
-        "again: they are pending until an update can group them with others, or have left the file.",
+        RETURNS: f"{_many(count[RETURNS], 'person was', 'people were')} disclosed before and may be "
+        "disclosed again: they are pending until an update can group them with others, or have left the "
+        "file.",
         UNDECIDED: f"{_many(count[UNDECIDED], 'person was', 'people were')} disclosed before, and the next "
         "update decides whether they can return.",
-        WITHHELD: f"{_many(count[WITHHELD], 'person is', 'people are')} withheld for ever, so that others can "
-        "return.",
+        WITHHELD: f"{_many(count[WITHHELD], 'person is', 'people are')} withheld for ever, so that others "
+        "can return.",
     }
     sentences = [
         "Summary tables are updated by rules under which no combination of all sums ever disclosed is about "
