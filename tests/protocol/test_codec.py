@@ -7,6 +7,7 @@ import pkgutil
 import types
 import typing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -189,7 +190,8 @@ def test_every_message_type_comes_back(cls):
 
 def test_no_two_message_types_of_the_package_share_a_name():
     for module in pkgutil.walk_packages(unpooled.__path__, "unpooled."):
-        if not module.name.rpartition(".")[2].startswith("_"):
+        engine = ".nvflare" in module.name  # which runs on Linux only
+        if not module.name.rpartition(".")[2].startswith("_") and (not engine or find_spec("nvflare")):
             importlib.import_module(module.name)
     types = {c for c in subclasses(Message) if c.__module__.startswith("unpooled.")}
     assert len({codec.name_of(c) for c in types}) == len(types) > 30

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import errno
 import json
-import resource
 import socket
 import ssl
 import threading
@@ -233,6 +232,8 @@ def is_unreachable(host: str, listen: Sequence[str]) -> bool:
 
 def raise_open_file_limit() -> None:
     """Raise the limit of open files of this process, and so of the engine, to what the system allows."""
+    import resource  # Unix only, and this module can be imported everywhere
+
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
