@@ -292,6 +292,15 @@ def test_a_site_whose_budget_is_used_up_answers_an_exact_round_from_groups_and_s
     np.testing.assert_allclose(found.mass, row_sums(own, points)[0] + of_groups, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "allowed"), [(50, 2, True), (50, 3, False), (200, 8, True), (199, 8, False)]
+)
+def test_the_budget_of_small_sites_allows_few_clusters(tmp_path, n, k, allowed):
+    """5% of 50 people times 4/5 are 2 equations, and of 200 people 8: the sum over all rows, and k - 1."""
+    sites = hospitals(tmp_path, rows_of(n), GROUPED)
+    assert ask(sites, AskExactSums(centers(k)[0]), "r").exact.tolist() == [3.0 if allowed else 0.0]
+
+
 def test_exact_rounds_have_no_single_answers_and_inertia_travels_as_one_number(tmp_path):
     sites = hospitals(tmp_path, rows_of(600), GROUPED)
     points = centers(8)[0]
