@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.speed_page [--out FILE] [--only WORD]``: one thread each unless a row states otherwise;
 about ten minutes on a quiet machine. The page has the load before and after. Rows of peers that are not
-installed are left out: faiss-cpu and scikit-fuzzy may be in any folder of ``PYTHONPATH``. Targets are those
-of ``python -m benchmarks``; they are not on the page.
+installed are left out: faiss-cpu, scikit-learn-intelex and scikit-fuzzy may be in any folder of
+``PYTHONPATH``. Targets are those of the benchmarks; they are not on the page.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from benchmarks import bench_default_fit, bench_fuzzy, bench_lloyd_step, bench_rounds
+from benchmarks.bench_default_fit import FEW_ROWS, processor
 from unpooled import FederatedKMeans, __version__, kernels
 from unpooled.privacy.dp.discrete_gaussian import discrete_gaussian
 
@@ -54,7 +55,7 @@ def number(value: float) -> str:
 
 
 def default_fit() -> str:
-    heads = ["rows", "ours, s", "scikit-learn n_init=1, s", "n_init=10, s", "ours / n_init=1"]
+    heads = ["rows", "ours, s", "one start of scikit-learn, s", "n_init=10, s", "ours / one start"]
     heads += ["inertia / that of n_init=10", "round trips"]
     return table(heads, map(_one_fit, bench_default_fit.CASES))
 
@@ -68,6 +69,51 @@ def _one_fit(case: str) -> Cells:
     seconds = [number(value) for value in (one["ours"], one["peer"], ten, one["starts"])]
     inertia, exchanges = f"{model.inertia_ / pooled.inertia_:.4f}", f"{one['exchanges']:.0f}"
     return [case, *seconds, inertia, exchanges]
+
+
+def growth() -> str:
+    """One count grows at a time, from 50,000 rows of 8 columns at ten sites with k 16."""
+
+    def fit(n: int = 50_000, d: int = 8, k: int = 16, sites: int = 10) -> Cells:
+        X, labels = bench_default_fit.blobs(n, d, k), np.arange(n) % sites
+        found = []
+        with threadpool_limits(1):
+            for seed in range(3):
+                method = FederatedKMeans(k, random_state=seed, n_threads=1)
+                found.append(bench_default_fit.cpu(functools.partial(method.fit, X, sites=labels)))
+        took, (_, model) = float(np.median([seconds for seconds, _ in found])), found[0]
+        return [f"{n:,}", str(d), str(k), f"{sites:,}", number(took), str(model.run_.exchanges)]
+
+    rows = [{"n": n} for n in (5_000, 50_000, 500_000)]
+    rows += [{"d": d} for d in (2, 32, 128)]
+    rows += [{"k": k} for k in (4, 64, 256)]
+    rows += [{"sites": sites} for sites in (1, 100, 1_000, 10_000)]
+    return table(["rows", "columns", "k", "sites", "seconds", "round trips"], [fit(**one) for one in rows])
+
+
+def against_intelex() -> str:
+    try:
+        from sklearnex.cluster import KMeans as Accelerated
+    except ImportError:
+        return "scikit-learn-intelex was not installed."
+
+    def one_start(case: str) -> Cells:
+        make, k = bench_default_fit.CASES[case]
+        X, found = make(), []
+        sites = np.arange(len(X)) % 10
+        for seed in range(3):
+            peer = Accelerated(k, n_init=1, random_state=seed)
+            method = FederatedKMeans(k, random_state=seed, n_threads=1)
+            with threadpool_limits(1):
+                theirs, _ = bench_default_fit.cpu(functools.partial(peer.fit, X))
+                ours, model = bench_default_fit.cpu(functools.partial(method.fit, X, sites=sites))
+            found.append((ours, theirs, model.inertia_ / float(peer.inertia_)))
+        ours, theirs, inertia = np.median(np.array(found), axis=0)
+        return [case, *(number(value) for value in (ours, theirs, ours / theirs)), f"{inertia:.4f}"]
+
+    heads = ["rows", "ours, s", "intelex n_init=1, s", "ours / intelex", "inertia / that of intelex"]
+    many = [case for case, (make, _) in bench_default_fit.CASES.items() if len(make()) > FEW_ROWS]
+    return table(heads, map(one_start, many))
 
 
 def against_faiss() -> str:
@@ -299,9 +345,20 @@ def _once(call: Callable[[], object]) -> float:
 PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     (
         "The default fit",
-        "Ten restarts at ten sites, against **one** start of scikit-learn on the pooled rows. CPU seconds, "
-        "float64, medians of three alternating runs; `python -m benchmarks.bench_default_fit` alone.",
+        "Ten restarts at ten sites, against **one** start of scikit-learn on the pooled rows; with up to "
+        f"{FEW_ROWS:,} rows a start is a tenth of n_init=10. CPU seconds, float64, medians of three "
+        "alternating runs, with few rows of thirty; `python -m benchmarks.bench_default_fit` alone.",
         default_fit,
+    ),
+    (
+        "How the cost grows",
+        "The default fit, CPU seconds of one thread, medians of three: one count grows at a time.",
+        growth,
+    ),
+    (
+        "The default fit beside scikit-learn-intelex",
+        "Ten restarts at ten sites, against **one** start of scikit-learn-intelex: CPU seconds.",
+        against_intelex,
     ),
     (
         "One start in float32 beside faiss",
@@ -345,9 +402,7 @@ def page(parts: Iterable[tuple[str, str, Callable[[], str]]] = PARTS) -> str:
         print(title, flush=True)
         found = make() or "Nothing was measured."
         text.append("\n\n".join(filter(None, (f"## {title}", about, found))))
-    where = (
-        f"{bench_default_fit.processor()}, {os.cpu_count()} cores, kernels {kernels.BACKEND} ({kernels.ISA})"
-    )
+    where = f"{processor()}, {os.cpu_count()} cores, kernels {kernels.BACKEND} ({kernels.ISA})"
     head = (
         "# Speed\n\n"
         "`python -m benchmarks.speed_page` writes this page, with the peers in the same run; no number is "
