@@ -555,6 +555,7 @@ def test_the_officer_who_knows_better_declares_it_and_the_report_states_it(tmp_p
     assert call("site", "review", site, "--html", tmp_path / "page.html")[0] == 0
     for page in ((tmp_path / "page.html").read_text(), dpia.page(dpia.read(site))):
         assert "The site declared that every row is a different person." in page
+        assert "nobody can be erased from the table" in page
         assert "The site declared that these columns do not identify people: subject#, age." in page
 
 

@@ -106,6 +106,18 @@ def test_a_position_of_an_ordinal_column_is_right_or_wrong():
     assert risk.guess < 0.45
 
 
+def test_one_of_a_few_numbers_is_inferred_exactly_and_guessed_by_the_most_frequent():
+    """A diagnosis coded 0 to 4, which is mostly 0: an estimate of 0.3 is 0, and not wrong by 0.3."""
+    rng = np.random.default_rng(2)
+    columns = {f"x{j}": rng.normal(size=600) for j in range(4)}
+    grade = np.digitize(columns["x0"], [0.2, 0.8, 1.3, 1.8]).astype(float)
+    table = Table.from_columns({**columns, "grade": grade})
+    (risk,) = measure_risks(table, SummarySettings(5, sensitive=("grade",)), ("grade",)).attributes
+    assert not risk.number
+    assert risk.members > risk.guess
+    assert risk.guess == pytest.approx((grade == 0).mean(), abs=0.05)
+
+
 def test_a_larger_group_finds_fewer_and_the_smallest_sufficient_one_is_proposed():
     sizes = membership_by_size(normal(6, 600), SummarySettings())
     assert [one.min_group_size for one in sizes] == [5, 8, 11, 16, 25]

@@ -90,7 +90,10 @@ def _declaration(settings: SummarySettings) -> str:
             f"The site declared that column {settings.person} identifies people: rows of one person were "
             "combined."
         )
-    return "The site declared that every row is a different person."
+    return (
+        "The site declared that every row is a different person. Without a column that identifies people, "
+        "nobody can be erased from the table, and it cannot be updated."
+    )
 
 
 def _odd_columns(summary: SummaryTable) -> list[str]:

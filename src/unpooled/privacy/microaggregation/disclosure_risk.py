@@ -33,6 +33,7 @@ _INSIDE = 0.05  # people of the whole table added to a group, so that nothing is
 _FEW_PEOPLE, _SPLITS = 1000, 5  # up to so many people are divided several times into members and controls
 _MAX_PEOPLE = 4000  # drawn at random from a larger table
 _PREDICATES, _PREDICATE_COLUMNS, _DRAWS = 500, 4, 5000
+_FEW_VALUES = 10  # a number with at most so many different values, such as a score, is right or wrong
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class AttributeRisk:
     controls: float
     guess: float  # by the most frequent value, or the median
     uniform: float  # share of the groups in which all people are alike
-    number: bool  # right: within 10% of the value
+    number: bool  # right: within 10% of the value; otherwise a category, or one of a few numbers
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _attribute(name: str, attacks: "Sequence[_Attack]") -> AttributeRisk:
     right = np.mean([attack.attribute(name) for attack in there], axis=0)  # (attackers, 2)
     members, controls = right[right[:, 0].argmax()]
     guess, uniform = np.mean([attack.guess_and_uniform(name) for attack in there], axis=0)
-    number = attacks[0].is_number(name) and not attacks[0].has_positions(name)
+    number = attacks[0].is_number(name) and not len(attacks[0].few_values(name))
     return AttributeRisk(name, float(members), float(controls), float(guess), float(uniform), number)
 
 
@@ -290,9 +291,12 @@ class _Attack:
         result: FloatArray = np.where(np.isnan(x), 0.0, out)
         return result
 
-    def has_positions(self, name: str) -> bool:
-        """Whether an estimate of a value of the column is right or wrong, and not near or far."""
-        return kind_of(self.summary.kinds[self.summary.index(name)]).has_positions
+    def few_values(self, name: str) -> FloatArray:
+        """The values of a numeric column of which an estimate is right or wrong, and not near or far."""
+        seen: FloatArray = np.unique(np.concatenate(self.values[name]))
+        seen = seen[~np.isnan(seen)]
+        positions = kind_of(self.summary.kinds[self.summary.index(name)]).has_positions
+        return seen if positions or len(seen) <= _FEW_VALUES else seen[:0]
 
     def is_number(self, name: str) -> bool:
         """Whether the table has the column's means, and not only those of 0 and 1."""
@@ -311,7 +315,8 @@ class _Attack:
             for attacker, each in enumerate((weight, nearest)):
                 if self.is_number(name):
                     estimate = each @ self.summary.means[name] / np.maximum(each.sum(axis=1), 1e-300)
-                    correct = np.rint(estimate) == x if self.has_positions(name) else _close(estimate, x)
+                    few = self.few_values(name)
+                    correct = _nearest(few, estimate) == x if len(few) else _close(estimate, x)
                 else:
                     share = self.counts(name) / np.maximum(known, 1.0)[:, None]
                     correct = (each @ share).argmax(axis=1) == x
@@ -323,8 +328,11 @@ class _Attack:
         known = self.summary.people_with_value(name)
         there = self.values[name][0][~np.isnan(self.values[name][0])]
         if self.is_number(name):
-            median = np.full(len(there), np.median(there))
-            guess = np.rint(median) == there if self.has_positions(name) else _close(median, there)
+            if len(self.few_values(name)):
+                values, times = np.unique(there, return_counts=True)
+                guess = there == values[times.argmax()]
+            else:
+                guess = _close(np.full(len(there), np.median(there)), there)
             mean = self.summary.means[name]
             share = mean.min() >= 0 and mean.max() <= 1
             same = (mean == 0) | (mean == 1) if share else np.zeros(len(mean), dtype=np.bool_)
@@ -394,6 +402,12 @@ def _separated(members: FloatArray, controls: FloatArray) -> tuple[float, float]
 
 def _close(estimate: FloatArray, x: FloatArray) -> np.ndarray:
     return np.abs(estimate - x) <= _CLOSE * np.abs(x) + 1e-12
+
+
+def _nearest(values: FloatArray, estimate: FloatArray) -> FloatArray:
+    """Return the value nearest to each estimate."""
+    out: FloatArray = values[np.abs(estimate[:, None] - values).argmin(axis=1)]
+    return out
 
 
 def clustering_cost(

@@ -99,10 +99,12 @@ def _first(site: SiteFacts) -> dict[str, Any]:
 def _attack_findings(site: SiteFacts) -> tuple[str, str]:
     """Return the number of rows that the attack on the log found, and what they are."""
     what = "rows of the summary table found by attack" if site.mode == "summary" else "rows found by attack"
-    tables = [table for run in site.record.runs for table in run.tables] if site.record is not None else []
-    if tables:
-        return f"{max(map(len, tables)):,}", "rows of the summary table that left"
-    if site.record is not None and site.attack is None:
+    record = site.record
+    left = [len(table) for run in record.runs for table in run.tables] if record is not None else []
+    left += [file.groups for file in record.exports] if record is not None else []
+    if left:
+        return f"{max(left):,}", "rows of the summary table that left"
+    if record is not None and site.attack is None:
         return "?", what
     return f"{0 if site.attack is None else len(site.attack.rows):,}", what
 
