@@ -15,7 +15,7 @@ from tests.machines.network import Network
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_remote import RemoteRun
 from unpooled.data import PreparationOptions
-from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, new_run_name
 from unpooled.federation.provisioning.follow_run import follow
 from unpooled.protocol.run_loop import run_from_checkpoint

@@ -28,7 +28,7 @@ from tests.machines.network import UNPOOLED, certified_site
 
 from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_remote import RemoteRun
-from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning import follow_run
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.site.session import SiteSettings

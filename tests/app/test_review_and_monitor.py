@@ -40,7 +40,7 @@ from unpooled.app.pages.review_page import sections as site_sections
 from unpooled.app.pages.review_state import VERBS, SiteState
 from unpooled.app.run_folder import RunFolder
 from unpooled.federation import LocalFederation
-from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.protocol import run
 from unpooled.protocol.exchange import RequestId

@@ -13,7 +13,7 @@ from helpers import ledger_of, mask_of
 from unpooled.app.cli import app
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError
-from unpooled.federation.coordinator_run import append_log_heads, last_log_heads
+from unpooled.federation.log_heads import append_log_heads, last_log_heads
 from unpooled.federation.transport_federation import TransportFederation
 from unpooled.privacy import SecureSums
 from unpooled.privacy.dp.noisy_moments import AskNoisyMoments

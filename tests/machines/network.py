@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.engine import EngineIdentity
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.federation.provisioning.invitations import Invitation

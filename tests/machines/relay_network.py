@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from machines.network import Network, reserved_port, until
-from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.site.study_store import StudyFolder

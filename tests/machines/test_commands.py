@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import unpooled
 from machines.network import PATIENCE, eventually, reserved_port, until
 from unpooled.app.cli import app
-from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare.console import submitted_job
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.site.study_store import StudyFolder
 from unpooled.storage.file_locks import is_locked
 

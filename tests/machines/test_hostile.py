@@ -15,10 +15,10 @@ from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_remote import RemoteRun
 from unpooled.data.readers import Reading, read_table
-from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare import console
 from unpooled.federation.nvflare import startup_kit as kit
 from unpooled.federation.nvflare.console import submitted_job
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.enrolment import invite
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.site.log import unpacked

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.errors import InputError
-from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.nvflare.executor import Responder
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.enrolment import invite
 from unpooled.federation.provisioning.federation_folder import create
 from unpooled.federation.provisioning.invitations import Invitation

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.main import get_command
 
 from machines.network import contents, until
+from unpooled.app.cli import app
 from unpooled.app.cli.events import EventLog
+from unpooled.app.cli.site_events import AnswerEvents
 from unpooled.errors import InputError
 from unpooled.federation.nvflare.presence_file import PRESENCE_FILE, seconds_since_contact
 from unpooled.federation.provisioning import health
@@ -64,6 +67,52 @@ def test_a_log_in_a_file_rotates(tmp_path):
     log.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site.log", "site.log.1"]
     assert all(path.stat().st_size <= 5_000_000 for path in tmp_path.iterdir())
+
+
+def test_details_are_written_with_verbose_only(capsys):
+    for verbose in (False, True):
+        EventLog("va", "json", verbose=verbose).detail("run r, round 3: answered 1 query", run="r")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert (json.loads(line)["level"], json.loads(line)["run"]) == ("debug", "r")
+
+
+@pytest.mark.parametrize(
+    "words", ["site join", "site start", "site answer", "federation serve", "federation run", "resume"]
+)
+def test_a_command_that_runs_for_long_takes_verbose(words):
+    command = get_command(app)
+    for word in words.split():
+        command = command.commands[word]
+    (option,) = (one for one in command.params if one.name == "verbose")
+    assert option.opts == ["--verbose", "-v"]
+    assert option.help == "Also log every answer, and the progress of runs."
+
+
+def test_the_answers_of_a_site_are_details(tmp_path, capsys):
+    """They are read from the site's own log, from the end that it had."""
+    log = tmp_path / "log.jsonl"
+    line = {"kind": "release", "run": "r", "round": 1, "asked": [{"refused": False}], "payload": "AAAA"}
+
+    def write(**changed):
+        with log.open("a") as file:
+            file.write(json.dumps(line | {"refused": []} | changed) + "\n")
+
+    write(round=0)
+    details = AnswerEvents(tmp_path, EventLog("va", verbose=True), {"r"})
+    quiet = AnswerEvents(tmp_path, EventLog("va"), {"r"})
+    write()
+    write(run="of another federation")
+    write(kind="study")
+    with log.open("a") as file:
+        file.write('{"kind": "release", "ru')  # a line that is being written
+    for events in (details, quiet, details):
+        events()
+    (printed,) = capsys.readouterr().out.splitlines()
+    assert printed.endswith("DEBUG va: run r, round 1: answered 1 query with 3 B")
+    log.write_text("")  # as after a rotation
+    write(kind="refusal", round=2, refused=["the study expired"])
+    details()
+    assert capsys.readouterr().out.endswith("run r, round 2: refused: the study expired\n")
 
 
 def test_a_contact_in_the_future_does_not_count(tmp_path):
@@ -156,3 +205,40 @@ def test_the_engines_logs_have_no_warning_that_every_run_causes(after_a_run):
     assert sum(b" INFO nvflare." in data for data in logs) > 4  # of the server, of sites, of their jobs
     for harmless in (b"dead-job", b"untracked job/client", b"unknown aux message", b"no waiter for req"):
         assert not any(harmless in data for data in logs)
+
+
+def test_every_line_and_every_metric_of_a_real_run_is_read(after_a_run):
+    """A site and the server write JSON with details for one run; their metrics are read by Prometheus."""
+    network, words = after_a_run, ("--log-format", "json", "--verbose")
+    va = network.site_folder("va")
+    network.stop("va")
+    network.command("federation", "serve", network.home, "--stop")
+    files = {name: network.folder / f"{name}.json" for name in ("server", "va")}
+    try:
+        log = ("--log-file", files["server"])
+        network.start("server", "federation", "serve", network.home, *words, *log)
+        network.command("site", "start", va, "--background", *words, "--log-file", files["va"])
+        until(lambda: set(network.files) <= network.connected(), "the sites to connect")
+        network.run("json", "-k", "3", "--restarts", "2", "--seed", "4", "--quorum", "1", "-v")
+        printed = network.finish("json")
+        until(lambda: " finished after " in files["server"].read_text(), "the end of the run in the log")
+        prom = network.folder / "unpooled.prom"
+        for command in (("federation", "status", network.home), ("site", "status", va)):
+            network.command(*command, "--metrics", prom)
+            found = {name for name, *_ in samples(prom.read_text())}
+            lines = [line for line in prom.read_text().splitlines() if not line.startswith("#")]
+            assert len(lines) == len(samples(prom.read_text()))
+            assert "unpooled_up" in found
+    finally:
+        network.command("site", "stop", va)
+        network.command("federation", "serve", network.home, "--stop")
+        network.serve()
+        network.join("va")
+        network.wait_connected()
+    run = json.loads((network.out("json") / "job.json").read_text())["job"]["remote"]["run"]
+    for name, details in (("server", "sites answered"), ("va", "answered 1 query with ")):
+        lines = [json.loads(line) for line in files[name].read_text().splitlines()]
+        assert all({"time", "level", "name", "message"} <= line.keys() for line in lines)
+        of_run = [line for line in lines if line.get("run") == run]
+        assert any(line["level"] == "debug" and details in line["message"] for line in of_run), of_run
+    assert " DEBUG json: round 1" in printed

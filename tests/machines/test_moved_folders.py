@@ -12,7 +12,7 @@ from machines.network import PATIENCE, Network, reserved_port
 from studies import study_of, terms_of
 from unpooled.app.cli import app
 from unpooled.data.schema import AskSchema
-from unpooled.federation.coordinator_run import append_log_heads, forked_logs, readmit
+from unpooled.federation.log_heads import append_log_heads, forked_logs, readmit
 from unpooled.federation.member_session import open_session
 from unpooled.federation.provisioning import supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from machines.network import PATIENCE, eventually, tree, until
 from unpooled.app.cli import app
 from unpooled.errors import InputError, TooFewAnswersError
-from unpooled.federation.coordinator_run import ProgressFile, last_log_heads
+from unpooled.federation.log_heads import last_log_heads
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.protocol.exchange import Part, Request, RequestId, countersignable

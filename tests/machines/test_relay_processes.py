@@ -13,9 +13,9 @@ from studies import study_of, terms_of
 from unpooled.algorithms import Lloyd
 from unpooled.app.cli import app
 from unpooled.errors import PolicyError
-from unpooled.federation.coordinator_run import ProgressFile
 from unpooled.federation.member_session import open_session
 from unpooled.federation.member_tree import AskMembers, TreeError
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.enrolment import Enrolment, _write, invite
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.provisioning.member_keys import known_members, member_claim, verified_claim

@@ -17,7 +17,8 @@ from studies import approved_terms
 from unpooled.algorithms import Lloyd
 from unpooled.errors import InputError, TooFewAnswersError
 from unpooled.federation import Simulation, retrying_transport
-from unpooled.federation.coordinator_run import ProgressFile, RunTask, coordinate
+from unpooled.federation.coordinator_run import RunTask, coordinate
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning import follow_run
 from unpooled.federation.provisioning.follow_run import _record, describe_waiting, failure_in
 from unpooled.federation.retrying_transport import NoAnswer, RetryingTransport

@@ -79,7 +79,9 @@ def test_it_counts_what_could_be_read_singly_and_what_left_masked(opened, tmp_pa
 def test_it_names_the_decisions_about_studies_and_says_where_nothing_left(tmp_path):
     place, study = StudyFolder(tmp_path), study_of()
     open_site("a", X, parse(f"format = 1\n{RULES['raw']}"), tmp_path).close()
-    for text in account(tmp_path):
+    terminal, html = account(tmp_path)
+    assert "Nothing was asked yet. Nothing has left." in terminal
+    for text in (terminal, html):
         assert "Nothing has left." in text
         assert "approved by" not in text
     place.receive("a", study, "")

@@ -188,7 +188,11 @@ BAD = {
         "not signed by the authority",
     ),
     "not signed": (lambda s: s, None, "not signed by the authority"),
-    "expired": (lambda s: replace(s, expires="2020-01-01T00:00:00+00:00"), IDENTITY, "expired at 2020"),
+    "expired": (
+        lambda s: replace(s, expires="2020-01-01T00:00:00+00:00"),
+        IDENTITY,
+        "the clock of this site says 2",
+    ),
     "without a purpose": (lambda s: replace(s, purpose=""), IDENTITY, "lacks a"),
     "with hidden letters": (lambda s: replace(s, title="k\x1b[2J"), IDENTITY, "invisible characters"),
     "without end": (lambda s: replace(s, expires="never"), IDENTITY, "not a date with a time zone"),

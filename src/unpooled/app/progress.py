@@ -30,14 +30,15 @@ class ProgressLine:
     """
 
     def __init__(self, display: Callable[[str], None] | None) -> None:
-        self._display = display
+        self._display, self._shown = display, ""
         self.marks: list[tuple[str, float]] = []
 
     def activity(self, text: str, phase: str = "") -> None:
         """Show what the job is doing, and note the beginning of a phase."""
         if phase:
             self.marks.append((phase, time.monotonic()))
-        if self._display is not None:
+        if self._display is not None and text != self._shown:
+            self._shown = text
             self._display(text)
 
     def notify(self, text: str) -> None:

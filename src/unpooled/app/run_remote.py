@@ -15,8 +15,9 @@ from unpooled.app.propose_study import propose_study, seconds_until
 from unpooled.app.result import JobResult, result_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import EngineError, ModelError, TooFewAnswersError, UnpooledError
-from unpooled.federation.coordinator_run import FINISHED, ProgressFile, RunTask, coordinate
+from unpooled.federation.coordinator_run import RunTask, coordinate
 from unpooled.federation.file_transport import FileTransport
+from unpooled.federation.progress_file import FINISHED, ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.follow_run import describe_waiting, failure_in, follow, following
 from unpooled.federation.provisioning.member_keys import known_members

@@ -39,6 +39,15 @@ def counted(count: float, noun: str) -> str:
     return f"{count:,.0f} {noun}"
 
 
+def times(count: int) -> str:
+    """Return how often something happened.
+
+    >>> times(1), times(1200)
+    ('once', '1,200 times')
+    """
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def percent(share: float) -> str:
     """Return a share as a percentage; below 9.5% with one decimal.
 

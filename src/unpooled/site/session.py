@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -352,7 +353,7 @@ class SiteSession:
         if not fault and authority and not is_proposed_by(study, self._terms.signature, authority):
             fault = "the study is not signed by the authority of this federation"
         if not fault and study.expired:
-            fault = f"the study expired at {study.expires}"
+            fault = self._expiry
         if fault:
             return self._refused(fault)
         kept = self._studies.receive(self._settings.site, study, self._terms.signature)
@@ -364,6 +365,11 @@ class SiteSession:
             why = f": {kept.decisions[-1].reason}" if kept.decisions[-1].reason else ""
             return self._refused(f"the site has {kept.state} the study{why}")
         return ""
+
+    @cached_property
+    def _expiry(self) -> str:
+        """Why the expired study is not answered, in the same words to every request."""
+        return self._terms.study.expiry
 
     def _refused(self, why: str) -> str:
         """Record once in the log that nothing of the study is answered; returns the reason."""

@@ -89,6 +89,12 @@ class Study(Message):
         return datetime.now(UTC) >= _time(self.expires)
 
     @property
+    def expiry(self) -> str:
+        """Why an expired study is not answered; a clock that is wrong would be the cause."""
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        return f"the study expired at {self.expires}; the clock of this site says {now}"
+
+    @property
     def transfers(self) -> bool:
         """True if the coordinator receives the summary table of a site, and not only answers to queries."""
         return codec.name_of(AskSummary) in dict(self.questions)

@@ -34,7 +34,7 @@ class StudyGuard(Guard):
                 f"the approved study is for run {self.study.run}, and this is another run"
             )
         if self.study.expired:
-            raise QueryRefusedError(f"the study expired at {self.study.expires}")
+            raise QueryRefusedError(self.study.expiry)
         received = self._studies.read(self.digest)
         if received.state != APPROVED:
             reason = received.decisions[-1].reason if received.decisions else ""

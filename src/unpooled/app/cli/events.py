@@ -1,29 +1,28 @@
-"""The lines that ``federation serve`` and ``site start`` write: for people, or as JSON for log collectors."""
+"""The lines of commands that run for long: for people, or as JSON for log collectors."""
 
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from unpooled.app.cli.options import Options
 from unpooled.errors import InputError
 
 _MAX_BYTES, _KEPT = 5_000_000, 3  # of a log in a file: it rotates
 
-LogFormat = Annotated[
-    str, typer.Option(help="Lines of the log: text, or json for log collectors.", rich_help_panel="Log")
-]
-LogFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File for the log; it rotates at 5 MB and three older files are kept (default: print the log).",
-        rich_help_panel="Log",
-    ),
-]
+
+def _of_log(text: str, *names: str) -> Any:
+    """Return an option of the log, under its own name or others."""
+    return typer.Option(*names, help=text, rich_help_panel="Log")
+
+
+Verbose = Annotated[bool, _of_log("Also log every answer, and the progress of runs.", "--verbose", "-v")]
 
 
 class EventLog:
@@ -36,19 +35,32 @@ class EventLog:
     form : {"text", "json"}
         How lines are written.
     file : path or None
-        The file that takes them; None: the standard output.
+        The file that takes them; None: the stream.
+    verbose : bool
+        Whether details are written.
+    stream : file or None
+        The standard output by default.
     """
 
-    def __init__(self, name: str, form: str = "text", file: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        form: str = "text",
+        file: Path | None = None,
+        *,
+        verbose: bool = False,
+        stream: TextIO | None = None,
+    ) -> None:
         if form not in ("text", "json"):
             raise InputError(f"--log-format must be text or json, got {form}")
         handler: logging.Handler = (
-            logging.StreamHandler(sys.stdout)
+            logging.StreamHandler(stream or sys.stdout)
             if file is None
             else RotatingFileHandler(file, maxBytes=_MAX_BYTES, backupCount=_KEPT, encoding="utf-8")
         )
         handler.setFormatter(_Json() if form == "json" else _Text())
-        self.name, self._log = name, logging.Logger("unpooled")
+        self.name, self.verbose = name, verbose
+        self._log = logging.Logger("unpooled", logging.DEBUG if verbose else logging.INFO)
         self._log.addHandler(handler)
 
     def __call__(self, text: str, *, level: int = logging.INFO, run: str = "") -> None:
@@ -63,6 +75,33 @@ class EventLog:
     def warn(self, text: str) -> None:
         """Write a line about a problem."""
         self(text, level=logging.WARNING)
+
+    def detail(self, text: str, *, run: str = "") -> None:
+        """Write a line that only ``--verbose`` shows."""
+        self(text, level=logging.DEBUG, run=run)
+
+
+@dataclass(frozen=True)
+class LogOptions(Options):
+    """Options of the log of a command that runs for long."""
+
+    log_format: Annotated[str, _of_log("Lines of the log: text, or json for log collectors.")] = "text"
+    log_file: Annotated[
+        Path | None,
+        _of_log(
+            "File for the log; it rotates at 5 MB and three older files are kept (default: print the log)."
+        ),
+    ] = None
+    verbose: Verbose = False
+
+    def opened(self, name: str) -> EventLog:
+        """Return the log of a federation or of a site."""
+        return EventLog(name, self.log_format, self.log_file, verbose=self.verbose)
+
+    @property
+    def words(self) -> list[str]:
+        """The options but the file, for a process that this one starts."""
+        return ["--log-format", self.log_format, *(["--verbose"] if self.verbose else [])]
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -5,13 +5,14 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unpooled.app.cli.ask import YesCompared
 from unpooled.app.cli.commands import Commands, OnLinux
-from unpooled.app.cli.events import EventLog, LogFile, LogFormat
+from unpooled.app.cli.events import EventLog, LogOptions
+from unpooled.app.cli.options import takes_options
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.errors import InputError
 
@@ -167,7 +168,7 @@ def _admit(folder: Path, site: str | None, fingerprint: str | None, wait_for: fl
 
 
 def _admit_again(folder: Path, site: str, reason: str) -> None:
-    from unpooled.federation.coordinator_run import readmit
+    from unpooled.federation.log_heads import readmit
     from unpooled.federation.provisioning.federation_folder import FederationFolder
 
     served = FederationFolder.read(folder)
@@ -239,8 +240,10 @@ def watch(folder: FederationArgument, port: Port = 0) -> None:
 
 
 @federation.command(cls=OnLinux)
+@takes_options
 def serve(
     folder: FederationArgument,
+    log_options: LogOptions,
     listen: Annotated[
         list[str] | None,
         typer.Option(
@@ -249,8 +252,6 @@ def serve(
         ),
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the server instead.")] = False,
-    log_format: LogFormat = "text",
-    log_file: LogFile = None,
 ) -> None:
     """Run the server of a federation, and log its sites and runs.
 
@@ -267,7 +268,7 @@ def serve(
             raise InputError("--stop and --listen exclude each other")
         typer.echo("stopped" if stop_supervisor(served.server) else "was not running")
     else:
-        _serve(served, listen, EventLog(served.address.federation, log_format, log_file))
+        _serve(served, listen, log_options.opened(served.address.federation))
 
 
 def _serve(served: "FederationFolder", listen: list[str] | None, log: EventLog) -> None:
@@ -323,11 +324,14 @@ class _ServerEvents:
         self._refused: set[str] = set()
         self._up = False
         self._problem = ""  # logged last
+        self._reached: dict[str, Any] = {}  # by run: the round and the sites waited for that were logged last
 
     def __call__(self) -> None:
         from unpooled.federation.provisioning.federation_folder import connected_sites
 
         self._log_runs()
+        if self._log.verbose:
+            self._log_progress()
         problem = ""
         try:
             self._read_requests()
@@ -365,6 +369,25 @@ class _ServerEvents:
         for event in events:
             level = logging.WARNING if event["event"] == FAILED else logging.INFO
             self._log(event_text(event), level=level, run=event["run"])
+
+    def _log_progress(self) -> None:
+        from unpooled.federation.progress_file import RUNNING, ProgressFile
+
+        for folder in self._served.runs.iterdir():
+            progress = ProgressFile(folder).read()
+            record, waiting = progress.get("record"), sorted(progress.get("waiting", ()))
+            reached = (record and record["round"], waiting)
+            if progress["state"] != RUNNING or self._reached.get(folder.name) == reached:
+                continue
+            self._reached[folder.name] = reached
+            if waiting:
+                text = f"run {folder.name} waits for {', '.join(waiting)} to approve the study"
+                self._log.detail(text, run=folder.name)
+            elif record:
+                answered, asked = len(record["sent"]), len(record["sent"]) + len(record["silent"])
+                sent = sum(size for _, size in record["sent"].values())
+                text = f"round {record['round']}; {answered} of {asked} sites answered, {sent:,} bytes"
+                self._log.detail(f"run {folder.name}: {text}", run=folder.name)
 
     def _read_requests(self) -> None:
         from unpooled.federation.provisioning.enrolment import awaiting_admission

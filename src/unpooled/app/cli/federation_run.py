@@ -7,6 +7,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import OnLinux
+from unpooled.app.cli.events import Verbose
 from unpooled.app.cli.federation_commands import FederationArgument, federation
 from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
@@ -101,6 +102,7 @@ def run(
     purpose: Purpose = "",
     contact: Contact = "",
     expires: Expires = EXPIRES,
+    verbose: Verbose = False,
 ) -> None:
     """Cluster the rows of a federation's sites; the rows stay at the sites.
 
@@ -155,7 +157,9 @@ def run(
         inputs=[*federation_folder_files(served.path), *options.policies],
         overwrite=overwrite,
     )
-    run_and_print(job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared)
+    run_and_print(
+        job, results, report, new=True, as_json=as_json, threads=None, prepared=prepared, verbose=verbose
+    )
 
 
 @federation.command(cls=OnLinux)

@@ -8,6 +8,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import HelpAll
+from unpooled.app.cli.events import Verbose
 from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.app.outputs import beside_run, check, run_output
@@ -85,6 +86,7 @@ def resume(
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
     threads: Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")] = None,
+    verbose: Verbose = False,
 ) -> None:
     """Continue a run that was stopped; the result is the same as without the stop.
 
@@ -102,4 +104,4 @@ def resume(
     )
     kept.check_unchanged(job)
     kept.tidy()
-    run_and_print(job, kept, report, new=False, as_json=as_json, threads=threads)
+    run_and_print(job, kept, report, new=False, as_json=as_json, threads=threads, verbose=verbose)

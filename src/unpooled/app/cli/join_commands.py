@@ -1,6 +1,5 @@
 """``unpooled site join``, ``start``, ``answer`` and ``stop``: a site takes part in a federation."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.ask import By, confirm, decided_by
 from unpooled.app.cli.commands import OnLinux
-from unpooled.app.cli.events import EventLog, LogFile, LogFormat
+from unpooled.app.cli.events import EventLog, LogOptions, Verbose
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
 from unpooled.app.cli.site_commands import POLICY, FederationName, SiteFolderArgument, site
+from unpooled.app.cli.site_events import AnswerEvents, ConnectionEvents, StudyEvents
 from unpooled.app.cli.table_commands import (
     ROWS,
     AllowSecondFolder,
@@ -29,7 +29,7 @@ from unpooled.app.cli.table_commands import (
     settings_of,
 )
 from unpooled.app.outputs import FolderOutput, check
-from unpooled.errors import InputError, LedgerError
+from unpooled.errors import InputError
 from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ Downstream = Annotated[
 ]
 START_LOG = "start.log"  # of a site in the background
 
-_ASK_WHY = 10.0  # seconds without a connection before a site looks for the reason
 _ASK_AGAIN = 2.0  # seconds between two requests for admission
 _FIRST_PAUSE, _MAX_PAUSE = 0.02, 1.0  # seconds between two looks for files; it grows while none comes
 
@@ -65,6 +64,7 @@ def join(
     ],
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
+    log_options: LogOptions,
     data: Rows = None,
     policy: Annotated[
         Path | None, typer.Option(help="Rules of a new site, copied to policy.toml in its folder.")
@@ -142,7 +142,8 @@ def join(
     membership = place.accept(invitation, set_up_anew=set_up_anew)
     _write_policy(place, policy, relay is not None)
     settings = _recorded(place, relay, own)
-    _serve(place, membership, settings, background, EventLog(membership.invitation.site))
+    log = log_options.opened(membership.invitation.site)
+    _serve(place, membership, settings, background, log_options, log)
 
 
 @site.command(cls=OnLinux)
@@ -151,6 +152,7 @@ def start(
     folder: SiteFolderArgument,
     reading: o.ReadingOptions,
     grouping: o.SummaryOptions,
+    log_options: LogOptions,
     federation: FederationName = "",
     data: Rows = None,
     background: Background = False,
@@ -159,8 +161,6 @@ def start(
     no_sensitive_columns: NoSensitiveColumns = False,
     downstream: Downstream = None,
     allow_second_folder: AllowSecondFolder = False,
-    log_format: LogFormat = "text",
-    log_file: LogFile = None,
 ) -> None:
     """Start a site that has joined, with its last settings unless options change them.
 
@@ -184,12 +184,12 @@ def start(
     if relay is None:
         own = _prepared(place, place.policy, given)
     settings = _recorded(place, relay, own)
-    log = EventLog(memberships[0].invitation.site, log_format, log_file)
+    log = log_options.opened(memberships[0].invitation.site)
     if len(memberships) > 1 and not background:
-        _serve_all(place, memberships, log, log_format)
+        _serve_all(place, memberships, log_options, log)
         return
     for membership in memberships:
-        _serve(place, membership, settings, background, log)
+        _serve(place, membership, settings, background, log_options, log)
 
 
 def _is_key(file: Path) -> bool:
@@ -251,6 +251,7 @@ def answer(
         bool, typer.Option("--watch", help="Go on, and answer requests as they come; Ctrl-C stops it.")
     ] = False,
     federation: FederationName = "",
+    verbose: Verbose = False,
 ) -> None:
     """Answer the requests that a coordinator writes into a folder as files.
 
@@ -273,10 +274,12 @@ def answer(
     responder = FileResponder(membership, shared, lambda text: typer.echo(f"not used: {text}", err=True))
     if responder.introduce():
         typer.echo(f"written: {shared / INTRODUCTION}, which the coordinator receives once")
+    answers = AnswerEvents(place.path, EventLog(membership.site, verbose=verbose))
     pause, reported = _FIRST_PAUSE, set[str]()
     try:
         while True:
             answered = responder.answer_all()
+            answers()
             if answered and not watch:
                 typer.echo(f"answered: {counted(answered, 'request')}")
             for title in sorted(responder.pending - reported):
@@ -429,6 +432,7 @@ def _serve(
     membership: "SiteMembership",
     settings: "SiteSettings | RelaySettings",
     background: bool,
+    log_options: LogOptions,
     log: EventLog,
 ) -> None:
     """Enrol with one federation, and run the engine's process for it."""
@@ -437,21 +441,23 @@ def _serve(
     enrolment = _Enrolment(membership, place.is_federation, log)  # last: an admitted site has all its files
     enrolment.begin()
     if background:
-        _detach(membership)
+        _detach(membership, log_options)
         return
     address, name = membership.invitation.address, membership.invitation.site
     command = membership.engine.site_command(membership.engine_folder, address, name)
-    connection, studies = _Connection(membership, log), _Studies(membership, log)
+    connection, studies = ConnectionEvents(membership, log), StudyEvents(membership, log)
+    answers = AnswerEvents(place.path, log, studies.runs)
 
     def on_tick() -> None:
         connection()
         studies()
+        answers()
 
     supervise(command, membership.path, log, on_tick, enrolment.done)
 
 
 def _serve_all(
-    place: "SiteFolder", memberships: "list[SiteMembership]", log: EventLog, log_format: str
+    place: "SiteFolder", memberships: "list[SiteMembership]", log_options: LogOptions, log: EventLog
 ) -> None:
     """Run a process for each federation, in the foreground."""
     from unpooled.federation import die_with_parent
@@ -464,7 +470,7 @@ def _serve_all(
     commands = {
         membership.name: die_with_parent.command(
             *("unpooled", "site", "start", str(place.path)),
-            *("--federation", membership.name, "--log-format", log_format),
+            *("--federation", membership.name, *log_options.words),
         )
         for membership in memberships
     }
@@ -666,8 +672,11 @@ def print_table(folder: Path, *, auto_approve: bool) -> None:
         typer.echo(f"approved at {place.approved}")
 
 
-def _detach(place: "SiteMembership") -> None:
-    """Start the site in the background for one federation, unless it runs, and wait until it does."""
+def _detach(place: "SiteMembership", log_options: LogOptions) -> None:
+    """Start the site in the background for one federation, unless it runs, and wait until it does.
+
+    Without ``--log-file`` its log is ``start.log`` in the subfolder of the federation.
+    """
     from unpooled.storage.file_locks import is_locked, lock_owner
 
     if is_locked(place.path):
@@ -676,11 +685,12 @@ def _detach(place: "SiteMembership") -> None:
             f"--federation {place.name} stops it"
         )
         return
+    file = log_options.log_file or place.path / START_LOG
     with (place.path / START_LOG).open("ab") as log:
         child = subprocess.Popen(
             [
                 *(sys.executable, "-m", "unpooled", "site", "start", str(place.site)),
-                *("--federation", place.name, "--log-file", str(place.path / START_LOG)),
+                *("--federation", place.name, "--log-file", str(file), *log_options.words),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -695,53 +705,3 @@ def _detach(place: "SiteMembership") -> None:
         f"running in the background for {place.name} (process {child.pid}); unpooled site stop {place.site} "
         f"--federation {place.name} stops it"
     )
-
-
-class _Studies:
-    """Logs which studies came and are pending."""
-
-    def __init__(self, place: "SiteMembership", log: EventLog) -> None:
-        from unpooled.site.study_store import StudyFolder
-
-        self._log, self._place = log, StudyFolder(place.site, place.path)
-        self._printed: set[str] = set()
-
-    def __call__(self) -> None:
-        for path in self._place.files():
-            if path.stem not in self._printed:
-                self._printed.add(path.stem)
-                with contextlib.suppress(LedgerError):  # a damaged file: unpooled site status reports it
-                    if (received := self._place.read(path.stem)).is_pending:
-                        self._log(
-                            f"a study is pending: {received.study.title}: unpooled site review "
-                            f"{self._place.folder} {path.stem[:16]}"
-                        )
-
-
-class _Connection:
-    """Logs when the site connects to the coordinator or loses it, and why it cannot connect."""
-
-    def __init__(self, place: "SiteMembership", log: EventLog) -> None:
-        self._place, self._engine, self._log = place, place.engine, log
-        self._address = place.invitation.address
-        self._since = self._asked = 0.0  # from the first call on, when the engine is started
-        self._connected = False
-        self._reason = ""  # printed last
-
-    def __call__(self) -> None:
-        from unpooled.federation.provisioning.diagnose import diagnose_connection
-
-        if not self._since:
-            self._since = self._asked = time.time()
-        heard = self._engine.seconds_since_contact(self._place.engine_folder)
-        connected = heard is not None and heard < min(30.0, time.time() - self._since)
-        at = self._address
-        if connected != self._connected:
-            self._log(f"{'connected to' if connected else 'lost'} {at.federation} at {at.host}:{at.port}")
-            self._connected = connected
-        if not connected and time.time() - self._asked > _ASK_WHY:
-            self._asked = time.time()
-            reason = diagnose_connection(at, *self._engine.identity(self._place.engine_folder))
-            if reason != self._reason:
-                self._reason = reason
-                self._log.warn(f"not connected to {at.federation} at {at.host}:{at.port}: {reason}")

@@ -15,6 +15,8 @@ from unpooled.errors import InputError
 from unpooled.html.formatting import counted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from unpooled.site.study_store import ReceivedStudy, StudyFolder
     from unpooled.site.table_store import SummaryFolder
 
@@ -171,44 +173,65 @@ _DECIDES = (
     *("title", "purpose", "contact", "federation"),
     *("columns", "protection", "coordinator", "limits", "expires"),
 )
-_NAMED = 12  # columns in the last lines; the lines before name all
+_NAMED = 12  # columns on the screen with the question
 
 
 def _print_study(received: "ReceivedStudy", risk: str) -> None:
-    """Print a study; the lines on which an officer decides come last, to be in sight at the question."""
+    """Print a study: first what an officer decides on, then the rest, and the queries that it allows."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     from unpooled.site.study import allowed_queries, sentences
 
     console = Console(highlight=False)
     statement, queries = dict(sentences(received.study)), allowed_queries(received.study)
-    details, facts = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
-    for name, value in statement.items():
-        if name not in _DECIDES or (name == "columns" and len(received.study.columns) > _NAMED):
-            details.add_row(name, escape(value))
-    details.add_row("digest", received.study.digest)
-    console.print(details)
+    console.print(_decides(received, statement, risk))
+    rest = [(name, value) for name, value in statement.items() if name not in _DECIDES]
+    console.print(_grid([*rest, ("digest", received.study.digest)]))
     for stage in dict.fromkeys(query.stage for query in queries):
         console.print(f"{stage}, it may ask for:")
-        lines = Table.grid(padding=(0, 1))
-        for query in queries:
-            if query.stage == stage:
-                named = f"{query.name}, {query.limit}" if query.limit else query.name
-                lines.add_row(" -", escape(f"{query.asks_for} ({named})"))
-        console.print(lines)
-    console.print()
-    if (more := len(received.study.columns) - _NAMED) > 0:
-        statement["columns"] = f"{', '.join(received.study.columns[:_NAMED])} and {more} more, named above"
-    for name in _DECIDES:
-        facts.add_row(name, escape(statement[name]))
-    facts.add_row("risk", escape(risk))
-    facts.add_row("state", received.display_state)
-    for decision in received.decisions:
-        line = f"{decision.decision} by {decision.by} at {decision.at} {decision.reason}"
-        facts.add_row("", escape(line.rstrip()))
-    console.print(facts)
+        named = [(one, f"{one.name}, {one.limit}" if one.limit else one.name) for one in queries]
+        lines = [(" -", f"{one.asks_for} ({name})") for one, name in named if one.stage == stage]
+        console.print(_grid(lines))
+
+
+def _print_decision(received: "ReceivedStudy", risk: str, folder: Path) -> None:
+    """Print what an officer decides on; with the question it fits on a terminal of 80 columns, 24 lines."""
+    from rich.console import Console
+
+    from unpooled.site.study import allowed_queries, sentences
+
+    statement, columns = dict(sentences(received.study)), received.study.columns
+    if len(columns) > _NAMED:
+        statement["columns"] = f"{', '.join(columns[:_NAMED])} and {len(columns) - _NAMED} more"
+    console = Console(highlight=False)
+    console.print(_decides(received, statement, risk))
+    kinds = counted(len(allowed_queries(received.study)), "kind")
+    console.print(
+        f"unpooled site review {folder} {received.study.digest[:16]}\n"
+        f"names all columns and the {kinds} of queries that the study allows.",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _decides(received: "ReceivedStudy", statement: dict[str, str], risk: str) -> "Table":
+    """Return the lines on which an officer decides, and earlier decisions."""
+    rows = [(name, statement[name]) for name in _DECIDES]
+    rows += [("risk", risk), ("state", received.display_state)]
+    for one in received.decisions:
+        rows.append(("", f"{one.decision} by {one.by} at {one.at} {one.reason}".rstrip()))
+    return _grid(rows)
+
+
+def _grid(rows: list[tuple[str, str]]) -> "Table":
+    """Return names and values as two columns of a terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows:
+        grid.add_row(name, escape(value))
+    return grid
 
 
 def studies_lines(studies: "StudyFolder") -> list[str]:
@@ -269,7 +292,7 @@ def approve(
         digest = place.renewal_digest if place.pending else place.digest
         _ask_about_table(place, digest, yes)
     if chosen is not None and not yes:
-        _print_study(chosen, _risk(folder))
+        _print_decision(chosen, _risk(folder), folder)
         confirm("Approve the study?", yes)
     by = decided_by(by, yes)
     if with_table:

@@ -1,6 +1,8 @@
 """Run a job with a line of progress, write its files, and print its result."""
 
+import contextlib
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from unpooled.app.cli.events import EventLog
 from unpooled.app.cli.print_result import print_result
 
 if TYPE_CHECKING:  # not imported at run time, so that --help is fast
@@ -29,16 +32,21 @@ def run_and_print(
     threads: int | None,
     timings: bool = False,
     prepared: "RemoteRun | None" = None,
+    verbose: bool = False,
 ) -> "JobResult":
     """Run a job, write all its files, and print the result or its JSON; with ``timings``, the seconds too.
 
-    ``prepared`` is a new run between machines.
+    ``prepared`` is a new run between machines. With ``verbose`` lines of a log replace the line of progress.
     """
-    from unpooled.app.progress import progress
+    from unpooled.app.progress import ProgressLine, progress
     from unpooled.app.run_job import execute
     from unpooled.storage.atomic_files import write_atomically
 
-    with progress(quiet=as_json) as observer:
+    shown: contextlib.AbstractContextManager[ProgressLine] = progress(quiet=as_json)
+    if verbose and folder is not None:
+        log = EventLog(folder.path.name, verbose=True, stream=sys.stderr)
+        shown = contextlib.nullcontext(ProgressLine(log.detail))
+    with shown as observer:
         result = execute(job, folder, observer, new=new, threads=threads, prepared=prepared, stopped=_stopped)
         if report is not None:
             observer.activity("writing", "report")

@@ -247,12 +247,30 @@ def show_log(
         raise InputError(f"{' and '.join(options)} exclude each other")
     if attack and log_heads:
         raise InputError("--log-heads has no effect on --attack")
-    if verify:
+    if not log_heads and _never_asked(log):
+        typer.echo(f"{log}: nothing was asked yet")
+    elif verify:
         _verify(log, log_heads)
     elif attack:
         _attack(log)
     else:
         _show(log, html, log_heads, overwrite)
+
+
+def _never_asked(folder: Path) -> bool:
+    """Return True for the folder of a site that has joined no federation and exported nothing.
+
+    A site that joined has a log, even if nobody has asked it.
+    """
+    from unpooled.app.pages.review_state import is_site
+    from unpooled.site.log_files import segments
+    from unpooled.site.study_store import FEDERATIONS
+
+    marks = (FEDERATIONS, "ledger.sqlite")
+    written = any((folder / mark).exists() for mark in marks) or any(
+        file.exists() for file in segments(folder / "log.jsonl")
+    )
+    return is_site(folder) and not written
 
 
 def _show(log: Path, html: Path | None, log_heads: list[Path] | None, overwrite: bool) -> None:

@@ -1,7 +1,7 @@
 """The audit page for a data protection officer, in the terminal or as one self-contained HTML file."""
 
 from unpooled.data.summary_table import SummaryTable
-from unpooled.html.formatting import counted, size
+from unpooled.html.formatting import counted, size, times
 from unpooled.html.rendering import render
 from unpooled.protocol.messages import asks_for
 from unpooled.site.audit.attack import on_log
@@ -13,7 +13,9 @@ def verdict(record: LogReport) -> str:
     """Return one sentence on whether the log is unchanged."""
     if record.intact:
         kept = (
-            f", {record.countersigned} times countersigned by the coordinator" if record.countersigned else ""
+            f", {times(record.countersigned)} countersigned by the coordinator"
+            if record.countersigned
+            else ""
         )
         return f"The log is intact: {record.lines} lines, each linked to the one before it{kept}."
     first = record.faults[0]
@@ -81,15 +83,16 @@ def lines(record: LogReport) -> list[tuple[str, list[str]]]:
             f"{counted(len(run.rounds), 'round')}, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
             *(
-                f"Asked {'once' if times == '1' else f'{times} times'}: {content} ({name})."
-                for content, name, times in asked(run.questions)
+                f"Asked {times(int(number))}: {content} ({name})."
+                for content, name, number in asked(run.questions)
             ),
             *protection(run),
             *_refusals(run),
         ]
         out.append((f"Run {run.id}", sentences))
     if not record.runs and not record.exports:
-        out[0][1].append("Nothing has left.")
+        asked_yet = "" if record.studies else "Nothing was asked yet. "
+        out[0][1].append(f"{asked_yet}Nothing has left.")
     return out
 
 
@@ -176,4 +179,4 @@ def _title(record: LogReport) -> str:
 
 
 def _refusals(run: RunRecord) -> list[str]:
-    return [f"Refused {times} times: {reason}." for reason, times in run.reasons.items()]
+    return [f"Refused {times(number)}: {reason}." for reason, number in run.reasons.items()]

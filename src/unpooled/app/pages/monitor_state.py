@@ -15,7 +15,7 @@ from unpooled.app.propose_study import title_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import UnpooledError
 from unpooled.evaluation.analysis import AnalysisState
-from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.health import RunState, federation_health
 from unpooled.protocol import checkpoint

@@ -4,7 +4,7 @@ from typing import Any
 
 from unpooled.app.pages.layout import BAD, GOOD, PENDING, QUIET
 from unpooled.app.pages.table_page import definition
-from unpooled.html.formatting import counted, size
+from unpooled.html.formatting import counted, size, times
 from unpooled.html.rendering import fragment, render
 
 _LABELS = {
@@ -170,7 +170,7 @@ def _summary(state: dict[str, Any]) -> str:
 
 def _sent(state: dict[str, Any]) -> str:
     runs = state["sent"]["runs"] if state["sent"] is not None else []
-    reasons = [f"{n} times: {why}" for run in runs for why, n in run["reasons"].items()]
+    reasons = [f"{times(n)}: {why}" for run in runs for why, n in run["reasons"].items()]
     return _section("sent", record=state["sent"], has_log=state["has_log"], reasons=reasons[-5:])
 
 

@@ -22,15 +22,8 @@ from unpooled.errors import (
     TooFewAnswersError,
     UnpooledError,
 )
-from unpooled.federation.coordinator_run import (
-    FAILED,
-    FINISHED,
-    RUNNING,
-    WAITING,
-    AnyTask,
-    ProgressFile,
-    RunTask,
-)
+from unpooled.federation.coordinator_run import AnyTask, RunTask
+from unpooled.federation.progress_file import FAILED, FINISHED, RUNNING, WAITING, ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.federation.run_history import SUBMITTED, append_event
 from unpooled.protocol.messages import SiteId

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import InputError
-from unpooled.federation.coordinator_run import FAILED, FINISHED, ProgressFile, forked_logs
+from unpooled.federation.log_heads import forked_logs
+from unpooled.federation.progress_file import FAILED, FINISHED, ProgressFile
 from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
 from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
 from unpooled.federation.provisioning.follow_run import describe_waiting, is_followed
@@ -19,6 +20,7 @@ from unpooled.federation.provisioning.keys import valid_until
 from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.federation.provisioning.site_membership import SiteMembership
 from unpooled.federation.run_history import RunTotals, read_events, run_totals, totals_text
+from unpooled.html.formatting import counted
 from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.site.folder_place import FolderMovedError
 from unpooled.site.ledger import Ledger
@@ -239,7 +241,8 @@ def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
         problems.append(
             HealthIssue(
                 ACTION_NEEDED,
-                f"the study {pending.study.title!r} waits to be approved. Approve it with {command}.",
+                f"the study {pending.study.title!r} waits to be approved. Approve it with {command}. "
+                f"It came {_age(pending.received)} ago.",
             )
         )
     problems += _expiring(
@@ -260,6 +263,12 @@ def site_health(site: SiteFolder, membership: SiteMembership) -> Health:
         pending=tuple(datetime.datetime.fromisoformat(one.received).timestamp() for one in studies),
         budget=_budget(site),
     )
+
+
+def _age(received: str) -> str:
+    """Return how long ago something came, in whole hours or days."""
+    ago = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(received)
+    return counted(ago.seconds // 3600, "hour") if ago.days < 1 else counted(ago.days, "day")
 
 
 def _budget(site: SiteFolder) -> tuple[float, float] | None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.federation import die_with_parent
-from unpooled.federation.coordinator_run import ForwardTask, append_log_heads, last_log_heads
+from unpooled.federation.coordinator_run import ForwardTask
+from unpooled.federation.log_heads import append_log_heads, last_log_heads
 from unpooled.federation.member_tree import TreeError
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.follow_run import is_followed

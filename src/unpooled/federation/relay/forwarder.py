@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import InputError
-from unpooled.federation.coordinator_run import RUNNING, ProgressFile
+from unpooled.federation.progress_file import RUNNING, ProgressFile
 from unpooled.federation.relay import ipc
 from unpooled.federation.relay.ipc import IpcConnection
 from unpooled.federation.retrying_transport import RetryingTransport

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from unpooled.errors import UnpooledError
-from unpooled.federation.coordinator_run import ForwardTask, ProgressFile
+from unpooled.federation.coordinator_run import ForwardTask
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning.federation_folder import FederationFolder
 from unpooled.federation.provisioning.follow_run import following, submit, wait_for_sites
 from unpooled.protocol import codec
