@@ -28,6 +28,13 @@ for _name in [*os.environ]:
         del os.environ[_name]
 os.environ["TERM"] = "dumb"
 
+
+def _replace_process(*words):
+    raise AssertionError(f"a command would replace the process of the tests: {words}")
+
+
+os.execv = _replace_process
+
 # The tests write thousands of small files, each with fsync. In memory they do not wait for a disk.
 _MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:

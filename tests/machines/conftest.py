@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import subprocess
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from machines.network import Network, ip
+from unpooled.app import lasting_process, site_process, site_processes
 from unpooled.federation.provisioning import keys
 
 # each site decides how its file is read and grouped; small groups make runs of many rounds
@@ -130,6 +132,16 @@ def hosts():
         for space, _, _ in made.values():
             subprocess.run(["ip", "netns", "del", space], check=False)
         subprocess.run(["ip", "link", "del", tag], check=False)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Let commands of this process start no engine; the folders of those that would have been started."""
+    homes = []
+    monkeypatch.setattr(lasting_process, "begin", lambda name, values: import_module(name).main(**values))
+    monkeypatch.setattr(site_process, "supervise", lambda command, home, *_: homes.append(home))
+    monkeypatch.setattr(site_processes, "supervise_all", lambda commands, *_: homes.extend(commands))
+    return homes
 
 
 @pytest.fixture(scope="module")

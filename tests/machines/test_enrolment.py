@@ -18,7 +18,7 @@ from machines.network import PATIENCE, reserved_port, until
 from unpooled.app.cli import app
 from unpooled.errors import InputError
 from unpooled.federation.engine import EngineIdentity
-from unpooled.federation.provisioning import dial, enrolment, ingress, supervisor
+from unpooled.federation.provisioning import dial, enrolment, ingress
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
 from unpooled.federation.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
@@ -195,9 +195,8 @@ def test_lost_rules_are_not_replaced_by_the_default_ones(federation, tmp_path):
     ],
 )
 def test_a_site_that_cannot_join_with_its_data_accepts_no_invitation(
-    federation, tmp_path, monkeypatch, words, policy, says
+    federation, tmp_path, started, words, policy, says
 ):
-    monkeypatch.setattr(supervisor, "supervise", lambda *_: None)
     data, invitation = tmp_path / "b.csv", invite(federation, "b")
     rows = (f"p{i},{40 + 7 * i % 31},{20 + 5 * i % 9}" for i in range(20))
     data.write_text("\n".join(["who,age,bmi", *(f"{row}\n{row}\n{row}" for row in rows), ""]))
@@ -210,8 +209,7 @@ def test_a_site_that_cannot_join_with_its_data_accepts_no_invitation(
     assert not (tmp_path / "b").exists()
 
 
-def test_a_site_without_data_accepts_no_invitation(federation, tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "supervise", lambda *_: None)
+def test_a_site_without_data_accepts_no_invitation(federation, tmp_path, started):
     assert CliRunner().invoke(app, ["site", "init", str(tmp_path / "b")]).exit_code == 0
     words = ["site", "join", str(tmp_path / "b"), str(invite(federation, "b"))]
     result = CliRunner().invoke(app, words)

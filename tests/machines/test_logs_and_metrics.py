@@ -12,14 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.main import get_command
 
 from machines.network import contents, until
+from unpooled.app.answer_events import AnswerEvents
 from unpooled.app.cli import app
-from unpooled.app.cli.events import EventLog
-from unpooled.app.cli.site_events import AnswerEvents
+from unpooled.app.event_log import EventLog
+from unpooled.app.server_process import ServerEvents
 from unpooled.errors import InputError
 from unpooled.federation.nvflare.presence_file import PRESENCE_FILE, seconds_since_contact
+from unpooled.federation.progress_file import ProgressFile
 from unpooled.federation.provisioning import health
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.federation.run_history import HISTORY, append_event, read_events
+from unpooled.protocol.run_loop import RoundRecord
+from unpooled.storage.file_locks import locked
 
 ALERTS = Path(__file__).parents[2] / "docs" / "deployment" / "examples" / "unpooled-alerts.yml"
 
@@ -207,12 +211,39 @@ def test_the_engines_logs_have_no_warning_that_every_run_causes(after_a_run):
         assert not any(harmless in data for data in logs)
 
 
+def test_the_progress_of_runs_is_a_detail(federation, capsys):
+    record = RoundRecord(3, 0.5, 9.0, 1, {"a": (4, 32)}, {"b": "no answer"})
+    quiet, verbose = (ServerEvents(federation.path, EventLog("heart", verbose=how)) for how in (False, True))
+    folder = federation.runs / "r"
+    folder.mkdir()
+    progress = ProgressFile(folder)
+
+    def logged():
+        for one in (quiet, verbose, verbose):
+            one()
+        return capsys.readouterr().out.splitlines()
+
+    progress.record(record)
+    assert logged() == []  # no process has the run
+    with locked(folder):
+        (line,) = logged()
+        assert line.endswith(" DEBUG heart: run r: round 3; 1 of 2 sites answered, 32 bytes")
+        progress.record_waiting({"b": 0.0})
+        (line,) = logged()
+        assert line.endswith(" DEBUG heart: run r waits for b to approve the study")
+
+
+def stop_server(network):
+    network.command("federation", "serve", network.home, "--stop")
+    network.processes["server"].wait()
+
+
 def test_every_line_and_every_metric_of_a_real_run_is_read(after_a_run):
     """A site and the server write JSON with details for one run; their metrics are read by Prometheus."""
     network, words = after_a_run, ("--log-format", "json", "--verbose")
     va = network.site_folder("va")
     network.stop("va")
-    network.command("federation", "serve", network.home, "--stop")
+    stop_server(network)
     files = {name: network.folder / f"{name}.json" for name in ("server", "va")}
     try:
         log = ("--log-file", files["server"])
@@ -222,6 +253,7 @@ def test_every_line_and_every_metric_of_a_real_run_is_read(after_a_run):
         network.run("json", "-k", "3", "--restarts", "2", "--seed", "4", "--quorum", "1", "-v")
         printed = network.finish("json")
         until(lambda: " finished after " in files["server"].read_text(), "the end of the run in the log")
+        until(lambda: " query with " in files["va"].read_text(), "the answer in the log")
         prom = network.folder / "unpooled.prom"
         for command in (("federation", "status", network.home), ("site", "status", va)):
             network.command(*command, "--metrics", prom)
@@ -231,14 +263,17 @@ def test_every_line_and_every_metric_of_a_real_run_is_read(after_a_run):
             assert "unpooled_up" in found
     finally:
         network.command("site", "stop", va)
-        network.command("federation", "serve", network.home, "--stop")
+        stop_server(network)
         network.serve()
         network.join("va")
         network.wait_connected()
     run = json.loads((network.out("json") / "job.json").read_text())["job"]["remote"]["run"]
-    for name, details in (("server", "sites answered"), ("va", "answered 1 query with ")):
+    for name, level, text in (
+        ("server", "info", " finished after "),
+        ("va", "debug", "answered 1 query with "),
+    ):
         lines = [json.loads(line) for line in files[name].read_text().splitlines()]
         assert all({"time", "level", "name", "message"} <= line.keys() for line in lines)
         of_run = [line for line in lines if line.get("run") == run]
-        assert any(line["level"] == "debug" and details in line["message"] for line in of_run), of_run
+        assert any(line["level"] == level and text in line["message"] for line in of_run), of_run
     assert " DEBUG json: round 1" in printed

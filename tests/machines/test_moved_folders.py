@@ -14,7 +14,6 @@ from unpooled.app.cli import app
 from unpooled.data.schema import AskSchema
 from unpooled.federation.log_heads import append_log_heads, forked_logs, readmit
 from unpooled.federation.member_session import open_session
-from unpooled.federation.provisioning import supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
 from unpooled.federation.provisioning.enrolment_wire import server_context
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
@@ -42,10 +41,8 @@ def federation(tmp_path_factory, shorter_keys):
 
 
 @pytest.fixture
-def join(monkeypatch):
+def join(started):
     """``unpooled site join`` or ``start`` up to the start of the engine; returns its output."""
-    started = []
-    monkeypatch.setattr(supervisor, "supervise", lambda command, home, *_: started.append(home))
 
     def call(*words, code=0):
         started.clear()

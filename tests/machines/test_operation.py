@@ -137,10 +137,25 @@ def test_a_server_listens_at_its_address_and_nowhere_else(network):
 
 def test_the_supervisor_of_a_server_loads_neither_arrays_nor_the_engine(network):
     """It only supervises, and forwards bytes."""
-    process = psutil.Process(network.processes["server"].pid)
-    loaded = {Path(area.path).name for area in process.memory_maps()}
+    loaded = libraries(network.processes["server"])
     assert any(name.startswith("libcrypto") or "_rust" in name for name in loaded)  # the list is not empty
     assert not any("_multiarray" in name or "cygrpc" in name or "_native" in name for name in loaded)
+    assert not any("pydantic" in name for name in loaded)  # which the command line loads
+
+
+def test_the_supervisor_of_a_site_loads_no_cryptography_either(network):
+    """Once it is enrolled: it joined before this test, and is started anew."""
+    network.stop("va")
+    network.join("va")
+    network.wait_connected()
+    loaded = libraries(network.processes["va"])
+    assert any(name.startswith("libc.") for name in loaded)
+    parts = ("_multiarray", "cygrpc", "_native", "pydantic", "_rust")
+    assert not any(part in name for name in loaded for part in parts)
+
+
+def libraries(process):
+    return {Path(area.path).name for area in psutil.Process(process.pid).memory_maps()}
 
 
 def test_the_status_of_a_federation_that_is_down_names_its_problems(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from unpooled.app.cli import app
 from unpooled.data import Number, Preparation
 from unpooled.data.schema import AskSchema
 from unpooled.federation.member_session import open_session
-from unpooled.federation.provisioning import supervisor
 from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
 from unpooled.federation.provisioning.enrolment_wire import server_context
 from unpooled.federation.provisioning.federation_folder import FederationFolder, create
@@ -57,10 +56,8 @@ def served(stack, path, name):
 
 
 @pytest.fixture
-def call(monkeypatch):
+def call(started):
     """A command of ``unpooled``, up to the start of an engine; returns its output."""
-    monkeypatch.setattr(supervisor, "supervise", lambda *_: None)
-    monkeypatch.setattr(supervisor, "supervise_all", lambda *_: None)
 
     def called(*words, code=0):
         result = CliRunner().invoke(app, list(map(str, words)))

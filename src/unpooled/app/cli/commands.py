@@ -1,6 +1,5 @@
 """The classes behind all commands: what their help shows, and how their errors are printed."""
 
-import errno
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from unpooled.app.lasting_process import error_line
 from unpooled.errors import EXTRAS, UnpooledError, install_hint
 from unpooled.options.declaration import MORE_HOW, MORE_PROTECT, READING
 from unpooled.storage.file_locks import require_linux
@@ -101,20 +101,14 @@ class Group(_NamedValues, TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise
-        except UnpooledError as error:
-            text = str(error)
+        except (UnpooledError, OSError) as error:
+            text = error_line(error)
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
             name = ctx.invoked_subcommand
             text = f"{name} needs {module}, which is not installed. {install_hint(EXTRAS[module])}"
-        except OSError as error:
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            if error.errno == errno.ENOSPC:
-                import socket
-
-                text += f" ({socket.gethostname()}). Free some space and repeat the command."
         typer.echo(f"unpooled: {text}", err=True)
         raise typer.Exit(1)
 

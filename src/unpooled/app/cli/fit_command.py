@@ -8,7 +8,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.commands import HelpAll
-from unpooled.app.cli.events import Verbose
+from unpooled.app.cli.log_options import Verbose
 from unpooled.app.cli.options import Overwrite
 from unpooled.app.cli.run_and_print import run_and_print
 from unpooled.app.outputs import beside_run, check, run_output

@@ -13,10 +13,9 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.ask import By, confirm, decided_by
 from unpooled.app.cli.commands import OnLinux
-from unpooled.app.cli.events import EventLog, LogOptions, Verbose
 from unpooled.app.cli.join_relay import checked_relay, new_relay_settings, print_relay
+from unpooled.app.cli.log_options import LogOptions, Verbose
 from unpooled.app.cli.site_commands import POLICY, FederationName, SiteFolderArgument, site
-from unpooled.app.cli.site_events import AnswerEvents, ConnectionEvents, StudyEvents
 from unpooled.app.cli.table_commands import (
     ROWS,
     AllowSecondFolder,
@@ -28,6 +27,7 @@ from unpooled.app.cli.table_commands import (
     read_by,
     settings_of,
 )
+from unpooled.app.event_log import EventLog
 from unpooled.app.outputs import FolderOutput, check
 from unpooled.errors import InputError
 from unpooled.html.formatting import counted
@@ -48,7 +48,6 @@ Downstream = Annotated[
 ]
 START_LOG = "start.log"  # of a site in the background
 
-_ASK_AGAIN = 2.0  # seconds between two requests for admission
 _FIRST_PAUSE, _MAX_PAUSE = 0.02, 1.0  # seconds between two looks for files; it grows while none comes
 
 
@@ -141,9 +140,8 @@ def join(
         own = _prepared(place, rules, given)
     membership = place.accept(invitation, set_up_anew=set_up_anew)
     _write_policy(place, policy, relay is not None)
-    settings = _recorded(place, relay, own)
-    log = log_options.opened(membership.invitation.site)
-    _serve(place, membership, settings, background, log_options, log)
+    _recorded(place, relay, own)
+    _serve(place, membership, background, log_options)
 
 
 @site.command(cls=OnLinux)
@@ -183,13 +181,12 @@ def start(
     own = None
     if relay is None:
         own = _prepared(place, place.policy, given)
-    settings = _recorded(place, relay, own)
-    log = log_options.opened(memberships[0].invitation.site)
+    _recorded(place, relay, own)
     if len(memberships) > 1 and not background:
-        _serve_all(place, memberships, log_options, log)
+        _serve_all(place, memberships, log_options)
         return
     for membership in memberships:
-        _serve(place, membership, settings, background, log_options, log)
+        _serve(place, membership, background, log_options)
 
 
 def _is_key(file: Path) -> bool:
@@ -260,6 +257,7 @@ def answer(
 
     unpooled site answer hospital-a share/hospital-a --watch
     """
+    from unpooled.app.answer_events import AnswerEvents
     from unpooled.federation.file_responder import FileResponder
     from unpooled.federation.provisioning.file_membership import FileMembership
     from unpooled.site.message_file import INTRODUCTION
@@ -430,51 +428,33 @@ def _recorded(
 def _serve(
     place: "SiteFolder",
     membership: "SiteMembership",
-    settings: "SiteSettings | RelaySettings",
     background: bool,
     log_options: LogOptions,
-    log: EventLog,
 ) -> None:
     """Enrol with one federation, and run the engine's process for it."""
-    from unpooled.federation.provisioning.supervisor import supervise
+    from unpooled.app import lasting_process, site_process
+    from unpooled.federation.provisioning.supervisor import check_free
 
-    enrolment = _Enrolment(membership, place.is_federation, log)  # last: an admitted site has all its files
-    enrolment.begin()
     if background:
+        log = log_options.opened(membership.invitation.site)
+        site_process.Enrolment(membership, place.is_federation, log).begin()
         _detach(membership, log_options)
         return
-    address, name = membership.invitation.address, membership.invitation.site
-    command = membership.engine.site_command(membership.engine_folder, address, name)
-    connection, studies = ConnectionEvents(membership, log), StudyEvents(membership, log)
-    answers = AnswerEvents(place.path, log, studies.runs)
-
-    def on_tick() -> None:
-        connection()
-        studies()
-        answers()
-
-    supervise(command, membership.path, log, on_tick, enrolment.done)
+    check_free(membership.path)
+    values = site_process.values_of(membership, place.is_federation, log_options.values)
+    lasting_process.begin(site_process.__name__, values)  # last: an admitted site has all its files
 
 
-def _serve_all(
-    place: "SiteFolder", memberships: "list[SiteMembership]", log_options: LogOptions, log: EventLog
-) -> None:
+def _serve_all(place: "SiteFolder", memberships: "list[SiteMembership]", log_options: LogOptions) -> None:
     """Run a process for each federation, in the foreground."""
-    from unpooled.federation import die_with_parent
-    from unpooled.federation.provisioning.supervisor import supervise_all
+    from unpooled.app import lasting_process, site_process, site_processes
 
     if running := place.running():
         raise InputError(
             f"{running[0].path} is already in use. Stop the site first with unpooled site stop {place.path}."
         )
-    commands = {
-        membership.name: die_with_parent.command(
-            *("unpooled", "site", "start", str(place.path)),
-            *("--federation", membership.name, *log_options.words),
-        )
-        for membership in memberships
-    }
-    supervise_all(commands, place.path, log)
+    values = [site_process.values_of(one, place.is_federation, log_options.values) for one in memberships]
+    lasting_process.begin(site_processes.__name__, {"folder": str(place.path), "memberships": values})
 
 
 @site.command(cls=OnLinux)
@@ -527,42 +507,6 @@ def confirm_folder(
 def _check_not_federation(folder: Path, otherwise: str) -> None:
     if (folder / "federation.json").exists():
         raise InputError(f"{folder} is the folder of a federation; {otherwise}")
-
-
-class _Enrolment:
-    """Asks the server to enrol the site until the coordinator has admitted it."""
-
-    def __init__(self, place: "SiteMembership", is_federation: bool, log: EventLog) -> None:
-        self._place, self._is_federation, self._log = place, is_federation, log
-        self._reason = "" if place.enrolled else "not asked"  # why it is not admitted
-        self._asked = 0.0
-
-    def begin(self) -> None:
-        """Ask once, and print the fingerprint to read out."""
-        if not self._reason:
-            return
-        typer.echo(f"the authority of {self._place.invitation.federation}: {self._place.authority()}")
-        self._ask()
-        typer.echo(f"the fingerprint to read out: {self._place.fingerprint()}")
-        typer.echo(
-            "Call the coordinator at a number that you know. If both of you read the same fingerprint, the "
-            "coordinator admits this site; if not, stop here. The key stays in this site's folder."
-        )
-
-    def done(self) -> bool:
-        """Return True once the site is admitted."""
-        if self._reason and time.monotonic() - self._asked > _ASK_AGAIN:
-            self._ask()
-        return not self._reason
-
-    def _ask(self) -> None:
-        reason = self._place.enrol(is_federation=self._is_federation)
-        at = self._place.invitation.address
-        if reason and reason != self._reason:
-            self._log(f"waiting to be admitted to {at.federation} at {at.host}:{at.port}: {reason}")
-        elif not reason:
-            self._log(f"admitted to {at.federation}")
-        self._reason, self._asked = reason, time.monotonic()
 
 
 def _settings(place: "SiteFolder", rules: Path | None, given: _DataOptions) -> "SiteSettings":

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from unpooled.app.cli.events import EventLog
 from unpooled.app.cli.print_result import print_result
+from unpooled.app.event_log import EventLog
 
 if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.job import Job

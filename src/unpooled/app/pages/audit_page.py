@@ -175,7 +175,7 @@ def asked(questions: dict[str, int]) -> list[tuple[str, str, str]]:
 
 
 def _title(record: LogReport) -> str:
-    return f"What left site {record.known_as or '?'}"
+    return f"What left site {record.known_as}" if record.known_as else "What left the site"
 
 
 def _refusals(run: RunRecord) -> list[str]:

@@ -52,9 +52,7 @@ def supervise(
     within
         A context that is entered once the lock is held.
     """
-    if is_locked(home):
-        owner = lock_owner(home) or "by a process that just started"
-        raise InputError(f"{home} is already in use ({owner}). Stop that process first.")
+    check_free(home)
     with (
         locked(home, 2.0, "the engine's supervisor"),
         within or contextlib.nullcontext(),
@@ -64,6 +62,13 @@ def supervise(
         while not stopped() and not ready():
             _wait(0.5, stopped)
         _supervise(command, log.fileno(), say, on_tick, stopped)
+
+
+def check_free(home: Path) -> None:
+    """Raise InputError if a supervisor runs in this folder."""
+    if is_locked(home):
+        owner = lock_owner(home) or "by a process that just started"
+        raise InputError(f"{home} is already in use ({owner}). Stop that process first.")
 
 
 def _supervise(

@@ -3,26 +3,20 @@
 import json
 import logging
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TextIO
 
-import typer
-
-from unpooled.app.cli.options import Options
 from unpooled.errors import InputError
 
 _MAX_BYTES, _KEPT = 5_000_000, 3  # of a log in a file: it rotates
 
 
-def _of_log(text: str, *names: str) -> Any:
-    """Return an option of the log, under its own name or others."""
-    return typer.Option(*names, help=text, rich_help_panel="Log")
-
-
-Verbose = Annotated[bool, _of_log("Also log every answer, and the progress of runs.", "--verbose", "-v")]
+def check_form(form: str) -> None:
+    """Raise InputError unless ``form`` names a form of lines."""
+    if form not in ("text", "json"):
+        raise InputError(f"--log-format must be text or json, got {form}")
 
 
 class EventLog:
@@ -34,7 +28,7 @@ class EventLog:
         The federation, or the site.
     form : {"text", "json"}
         How lines are written.
-    file : path or None
+    file : path, str or None
         The file that takes them; None: the stream.
     verbose : bool
         Whether details are written.
@@ -46,13 +40,12 @@ class EventLog:
         self,
         name: str,
         form: str = "text",
-        file: Path | None = None,
+        file: Path | str | None = None,
         *,
         verbose: bool = False,
         stream: TextIO | None = None,
     ) -> None:
-        if form not in ("text", "json"):
-            raise InputError(f"--log-format must be text or json, got {form}")
+        check_form(form)
         handler: logging.Handler = (
             logging.StreamHandler(stream or sys.stdout)
             if file is None
@@ -79,29 +72,6 @@ class EventLog:
     def detail(self, text: str, *, run: str = "") -> None:
         """Write a line that only ``--verbose`` shows."""
         self(text, level=logging.DEBUG, run=run)
-
-
-@dataclass(frozen=True)
-class LogOptions(Options):
-    """Options of the log of a command that runs for long."""
-
-    log_format: Annotated[str, _of_log("Lines of the log: text, or json for log collectors.")] = "text"
-    log_file: Annotated[
-        Path | None,
-        _of_log(
-            "File for the log; it rotates at 5 MB and three older files are kept (default: print the log)."
-        ),
-    ] = None
-    verbose: Verbose = False
-
-    def opened(self, name: str) -> EventLog:
-        """Return the log of a federation or of a site."""
-        return EventLog(name, self.log_format, self.log_file, verbose=self.verbose)
-
-    @property
-    def words(self) -> list[str]:
-        """The options but the file, for a process that this one starts."""
-        return ["--log-format", self.log_format, *(["--verbose"] if self.verbose else [])]
 
 
 def _time(record: logging.LogRecord) -> str:
