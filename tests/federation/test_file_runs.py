@@ -525,7 +525,9 @@ def test_a_study_waits_for_an_officer_and_the_response_replaces_the_notice(tmp_p
     assert conversation.file(".pending").exists()
     assert conversation.send() == "nobody at the site has approved the study yet"
     command("site", "approve", federation.top / "north", "--yes")
-    assert "answered: 1 request" in command(*words)
+    output = command(*words, "-v")
+    assert "answered: 1 request" in output
+    assert re.search(r" DEBUG north: run \S+, round \d+: answered \d+ quer", output)
     assert not list(conversation.file(".response").parent.glob("*.pending"))
     assert isinstance(conversation.send(), bytes)
     command("site", "decline", federation.top / "north")

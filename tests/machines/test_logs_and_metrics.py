@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from machines.network import contents, until
 from unpooled.app.answer_events import AnswerEvents
@@ -256,7 +257,7 @@ def test_every_line_and_every_metric_of_a_real_run_is_read(after_a_run):
         until(lambda: " query with " in files["va"].read_text(), "the answer in the log")
         prom = network.folder / "unpooled.prom"
         for command in (("federation", "status", network.home), ("site", "status", va)):
-            network.command(*command, "--metrics", prom)
+            CliRunner().invoke(app, [*map(str, command), "--metrics", str(prom)])  # runs of other tests stay
             found = {name for name, *_ in samples(prom.read_text())}
             lines = [line for line in prom.read_text().splitlines() if not line.startswith("#")]
             assert len(lines) == len(samples(prom.read_text()))

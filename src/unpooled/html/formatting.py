@@ -31,11 +31,12 @@ def listed(names: Sequence[str], max_items: int = 6) -> str:
 def counted(count: float, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 
-    >>> counted(1, "group"), counted(1200, "group"), counted(1200, "person")
-    ('1 group', '1,200 groups', '1,200 people')
+    >>> counted(1, "group"), counted(1200, "group"), counted(1200, "person"), counted(2, "query")
+    ('1 group', '1,200 groups', '1,200 people', '2 queries')
     """
     if count != 1:
-        noun = "people" if noun == "person" else f"{noun}s"
+        plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+        noun = "people" if noun == "person" else plural
     return f"{count:,.0f} {noun}"
 
 
