@@ -277,4 +277,4 @@ def test_every_line_and_every_metric_of_a_real_run_is_read(after_a_run):
         assert all({"time", "level", "name", "message"} <= line.keys() for line in lines)
         of_run = [line for line in lines if line.get("run") == run]
         assert any(line["level"] == level and text in line["message"] for line in of_run), of_run
-    assert " DEBUG json: round 1" in printed
+    assert " DEBUG json: handing the run to the server" in printed

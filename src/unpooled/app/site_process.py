@@ -56,7 +56,7 @@ def main(
     if not enrolled:
         from unpooled.federation.provisioning.site_membership import SiteMembership
 
-        enrolment = Enrolment(SiteMembership(place.path, place.folder), is_federation, events)
+        enrolment = Admission(SiteMembership(place.path, place.folder), is_federation, events)
         enrolment.begin()
     connection, studies = ConnectionEvents(place, events), StudyEvents(place, events)
     answers = AnswerEvents(place.folder, events, studies.runs)
@@ -85,7 +85,7 @@ class Place:
         return self.path / "engine"
 
 
-class Enrolment:
+class Admission:
     """Asks the server to enrol the site until the coordinator has admitted it."""
 
     def __init__(self, place: "SiteMembership", is_federation: bool, log: EventLog) -> None:

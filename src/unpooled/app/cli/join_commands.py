@@ -437,7 +437,7 @@ def _serve(
 
     if background:
         log = log_options.opened(membership.invitation.site)
-        site_process.Enrolment(membership, place.is_federation, log).begin()
+        site_process.Admission(membership, place.is_federation, log).begin()
         _detach(membership, log_options)
         return
     check_free(membership.path)
