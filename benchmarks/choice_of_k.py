@@ -21,6 +21,7 @@ import argparse
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -39,6 +40,8 @@ from unpooled.algorithms import METHODS
 from unpooled.data import PreparationOptions, Table, agree_schema
 from unpooled.data.examples import load_penguins
 from unpooled.data.readers import Reading, read_sites
+from unpooled.data.summary_table import SummaryTable
+from unpooled.errors import TooFewPeopleError
 from unpooled.evaluation import Analysis, Choice
 from unpooled.federation import Simulation
 from unpooled.privacy.microaggregation import microaggregate
@@ -72,12 +75,19 @@ def tables_of(table: Made) -> dict[str, Table]:
 
 def chosen(tables: dict[str, Table], *, summary: bool = False, ks: range = KS, seed: int = 0) -> Choice:
     """The choice of k at the end of ``-k auto`` over the sites."""
-    sites = {name: microaggregate(table) for name, table in tables.items()} if summary else tables
+    sites = dict(_summarized(tables)) if summary else tables
     methods = tuple(METHODS["lloyd"](k=k).with_restarts(10) for k in ks)
     analysis = Analysis(PreparationOptions(), methods)
     choice = run(analysis, Simulation.from_rows(sites), seed=seed).state.choice
     assert choice is not None
     return choice
+
+
+def _summarized(tables: dict[str, Table]) -> Iterator[tuple[str, SummaryTable]]:
+    """The summary table of each site that has enough people for one."""
+    for name, table in tables.items():
+        with suppress(TooFewPeopleError):
+            yield name, microaggregate(table)
 
 
 def claims(choice: Choice) -> bool:

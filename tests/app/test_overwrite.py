@@ -3,7 +3,6 @@
 The tables below say of every path that a command takes what it is; a path that they lack fails a test.
 """
 
-import inspect
 import os
 import shutil
 import typing
@@ -46,7 +45,10 @@ class Writing:
 
 
 FILES = {
-    ("fit", "report"): Writing(lambda d, out: [*fit(d), "--report", out], ("a.csv", "b.csv")),
+    ("fit", "report"): Writing(
+        lambda d, out: [*fit(d), "--names", d / "names.toml", "--report", out],
+        ("a.csv", "b.csv", "names.toml"),
+    ),
     ("resume", "report"): Writing(
         lambda d, out: ["resume", d / "run", "--report", out], ("a.csv", "run/checkpoint", "run/job.json")
     ),
@@ -148,6 +150,7 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
     ("site join", "folder"),
     ("site start", "folder"),
     ("site start", "log_file"),  # a log goes on
+    ("site join", "log_file"),
     ("site answer", "folder"),
     ("site answer", "shared"),
     ("site confirm", "folder"),
@@ -172,6 +175,9 @@ CONTINUED = {  # the command continues with what exists, if it is of its kind
 }
 NEVER = {("federation init", "folder")}  # it holds keys
 READ = {
+    ("fit", "names"),
+    ("federation run", "names"),
+    ("federation export-job", "names"),
     ("fit", "data_config"),
     ("predict", "folder"),
     ("predict", "file"),
@@ -266,6 +272,7 @@ def made(tmp_path_factory):
         site.close()
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
+    (folder / "names.toml").write_text('[columns]\nx = "Length"\n')
     (folder / "rules.toml").write_text('format = 1\n[protect]\nmode = "raw"\n')
     words = [
         "site",
@@ -331,7 +338,7 @@ def kinds_in(kind):
 def test_the_tables_have_every_path_that_a_command_takes():
     found, may = set(), set()
     for name, command in commands(typer.main.get_command(app)):
-        hints = typing.get_type_hints(inspect.unwrap(command.callback))
+        hints = typing.get_type_hints(command.callback)
         found |= {(name, p) for p, kind in hints.items() if Path in kinds_in(kind)}
         may |= {name} if "overwrite" in hints else set()
     written = {(command, parameter) for command, parameter, *_ in FILES}

@@ -154,7 +154,7 @@ def run(
     check(
         run_output(results),
         beside_run(report, results),
-        inputs=[*federation_folder_files(served.path), *options.policies],
+        inputs=[*federation_folder_files(served.path), *options.inputs],
         overwrite=overwrite,
     )
     run_and_print(
@@ -207,7 +207,7 @@ def export_job(
     check(
         FolderOutput(job_folder, "the folder of a job and nothing else", own, files),
         run_output(folder),
-        inputs=options.policies,
+        inputs=options.inputs,
         overwrite=overwrite,
     )
     task, terms = task_and_terms(job)

@@ -67,7 +67,7 @@ def fit(
         typer.echo(json.dumps(planned.to_json()) if as_json else "\n".join(planned.lines()))
         return
     o.check_report(options, report)
-    inputs: list[str | Path] = [*job.inputs, *options.policies, *([data_config] if data_config else [])]
+    inputs: list[str | Path] = [*job.inputs, *options.inputs, *([data_config] if data_config else [])]
     folder = RunFolder(out) if out is not None else None
     check(
         run_output(folder) if folder is not None else None,

@@ -201,9 +201,10 @@ class JobOptions(DeclaredOptions):
         return "epsilon" in self.given
 
     @property
-    def policies(self) -> list[str]:
-        """The policy files among the values of ``--bounds``."""
-        return [text for text in self.given.get("bounds", ()) if text.endswith(".toml")]
+    def inputs(self) -> list[str | Path]:
+        """The files that options name: that of ``--names``, and policies among the values of ``--bounds``."""
+        names = [self.given["names"]] if "names" in self.given else []
+        return [*names, *(text for text in self.given.get("bounds", ()) if text.endswith(".toml"))]
 
     def preparation(self) -> PreparationChoices:
         """Return how the columns are prepared."""
