@@ -37,8 +37,11 @@ def test_its_numbers_are_those_of_the_pages():
     ]
     speed, leakage, methods = pages
     table = speed.partition("## The default fit")[2].partition("##")[0]
-    shares = [float(line.split("|")[5]) for line in table.splitlines() if re.match(r"\| .*k \d+ \|", line)]
-    assert len(shares) == 6
+    lines = re.findall(r"^\|.*?(\d+)(k|M|) x \d+, k \d+ \|(.*)$", table, re.M)
+    rows = [int(count) * {"": 1, "k": 1000, "M": 1_000_000}[unit] for count, unit, _ in lines]
+    shares = [float(rest.split("|")[3]) for (*_, rest), n in zip(lines, rows, strict=True) if n >= 20_000]
+    assert len(shares) == 10
+    assert f"one pooled scikit-learn start; {20_000:,} to {max(rows):,} rows |" in TEXT
     assert f"| {min(shares):.2f} to {max(shares):.2f} (" in TEXT
     protections, lloyd = (
         [cell.strip() for cell in re.search(rf"^\| {name} +\|(.*)$", leakage, re.M)[1].split("|")]
