@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from machines.network import Network, ip
-from unpooled.app import lasting_process, site_process, site_processes
+from unpooled.app import lasting_process, memberships_process, site_process
 from unpooled.federation.provisioning import keys
 
 # each site decides how its file is read and grouped; small groups make runs of many rounds
@@ -140,7 +140,7 @@ def started(monkeypatch):
     homes = []
     monkeypatch.setattr(lasting_process, "begin", lambda name, values: import_module(name).main(**values))
     monkeypatch.setattr(site_process, "supervise", lambda command, home, *_: homes.append(home))
-    monkeypatch.setattr(site_processes, "supervise_all", lambda commands, *_: homes.extend(commands))
+    monkeypatch.setattr(memberships_process, "supervise_all", lambda commands, *_: homes.extend(commands))
     return homes
 
 

@@ -447,14 +447,14 @@ def _serve(
 
 def _serve_all(place: "SiteFolder", memberships: "list[SiteMembership]", log_options: LogOptions) -> None:
     """Run a process for each federation, in the foreground."""
-    from unpooled.app import lasting_process, site_process, site_processes
+    from unpooled.app import lasting_process, memberships_process, site_process
 
     if running := place.running():
         raise InputError(
             f"{running[0].path} is already in use. Stop the site first with unpooled site stop {place.path}."
         )
     values = [site_process.values_of(one, place.is_federation, log_options.values) for one in memberships]
-    lasting_process.begin(site_processes.__name__, {"folder": str(place.path), "memberships": values})
+    lasting_process.begin(memberships_process.__name__, {"folder": str(place.path), "memberships": values})
 
 
 @site.command(cls=OnLinux)
