@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from unpooled.app.cli.log_options import LogOptions
 from unpooled.app.cli.options import takes_options
 from unpooled.app.cli.serve_page import Port, serve_page
 from unpooled.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 federation = Commands(
     no_args_is_help=True, help="Coordinate a federation: invite and admit sites, serve it, run studies."

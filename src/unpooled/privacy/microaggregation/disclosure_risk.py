@@ -33,7 +33,7 @@ _INSIDE = 0.05  # people of the whole table added to a group, so that nothing is
 _FEW_PEOPLE, _SPLITS = 1000, 5  # up to so many people are divided several times into members and controls
 _MAX_PEOPLE = 4000  # drawn at random from a larger table
 _PREDICATES, _PREDICATE_COLUMNS, _DRAWS = 500, 4, 5000
-_FEW_VALUES = 10  # a number with at most so many different values, such as a score, is right or wrong
+_FEW_VALUES = 10  # an estimate of a number with no more values, such as a score, is right or wrong
 
 
 @dataclass(frozen=True)
