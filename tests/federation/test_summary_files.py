@@ -452,6 +452,8 @@ def test_the_log_and_the_dpia_report_state_what_left(made, tmp_path):
     assert "the summary table left for heart" in page
     assert "cannot recall" in page
     assert "1</b>summary file<" in page
+    assert "</b>rows of the summary table that left<" in page
+    assert "found by attack" not in page.partition("<h2>")[0]
 
 
 def test_an_erasure_writes_a_deletion_notice_that_the_recipient_follows(place):
