@@ -324,6 +324,11 @@ def test_a_run_on_tables_in_memory_is_not_resumed(tables, tmp_path):
     with pytest.raises(InputError, match=r"already exists .*\. Use overwrite=True"):
         unpooled.cluster(tables, 2, out=tmp_path / "run")
     unpooled.cluster(tables, 2, out=tmp_path / "run", overwrite=True)
+    names = tmp_path / "run" / "report.html"
+    names.write_text('[columns]\nage = "Age"\n')
+    with pytest.raises(InputError, match="an input is never overwritten"):
+        unpooled.cluster(tables, 2, out=tmp_path / "run", names=str(names), overwrite=True)
+    assert names.read_text() == '[columns]\nage = "Age"\n'
 
 
 def test_values_of_other_libraries_are_taken(tables):

@@ -114,7 +114,7 @@ def cluster(
     folder = RunFolder(Path(out)) if out is not None else None
     if folder is not None:
         named = [options["names"]] if options.get("names") else []
-        read = [Path(str(given)) for given in [*sites.values(), *named] if isinstance(given, str | Path)]
+        read = [Path(given) for given in [*sites.values(), *named] if isinstance(given, str | Path)]
         check(run_output(folder), inputs=read, overwrite=overwrite)
     with line_of_progress(quiet=not verbose) as observer:
         found = execute(job, folder, observer, new=True, threads=n_threads)
